@@ -30,6 +30,7 @@ from penstock.router.serving import LAST_WORDS_SECONDS, Parts, answer, describe
 from penstock.router.text.tokenizer import Tokenizer, TokenizerError
 from penstock.system.at_rest import settle
 from penstock.system.leftovers import remove_leftovers
+from penstock.system.names import as_given
 from penstock.system.signs import Sign
 
 log = logging.getLogger("penstock.router")
@@ -56,10 +57,11 @@ def main() -> None:
 
 def _refuse(config: RouterConfig, error: Exception) -> None:
     """Says in one line on stderr why the router can't serve; the launcher passes it on and does not repeat it."""
+    sentence = as_given(str(error), config.model_dir, config.made_of)
     if config.json_output:
-        log.error("%s", error)
+        log.error("%s", sentence)
     else:
-        print(f"router: {error}", file=sys.stderr)
+        print(f"router: {sentence}", file=sys.stderr)
 
 
 async def serve(config: RouterConfig, tokenizer: Tokenizer | None) -> None:

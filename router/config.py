@@ -144,6 +144,8 @@ class RouterConfig(ServerConfig):
     """The commit of the Hub's repository, or what the user gave for a directory."""
     model_dir: Path
     """The directory of the chat templates."""
+    made_of: str | None = None
+    """What the user has called the GGUF file that the directory was made of, if it was made."""
     tokenizer_json: Path
     """The file of the tokenizer, which is elsewhere if it was made and could not be written there."""
     adapters: tuple[AdapterSource, ...] = ()

@@ -13,6 +13,7 @@ from penstock.shard.config import ShardConfig
 from penstock.shard.devices import allocation
 from penstock.shard.progress import LoadProgress
 from penstock.shard.startup.phases import Phases
+from penstock.system.names import as_given
 from penstock.system.signs import PEER_LOST
 
 NO_MEMORY = ("Cannot allocate memory", "can't allocate memory", "can't start new thread", "bad_alloc")
@@ -44,7 +45,9 @@ def main(argv: Sequence[str]) -> None:
         progress = LoadProgress(config.signs_fd, is_shown=config.rank == 0, has_bars=config.has_bars)
         run(config, progress, watch, phases)
     except Exception as error:
-        if (sentence := _sentence(error)) is None:
+        if (sentence := _sentence(error)) is not None:
+            sentence = as_given(sentence, config.model, config.made_of)
+        if sentence is None:
             logging.exception("the shard ends")
         elif config.json_output:
             logging.error("%s", sentence)

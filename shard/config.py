@@ -124,6 +124,14 @@ class ShardConfig:
     """What the spans' service is called."""
     json_output: bool = False
     """Whether the log has one JSON object a line."""
+    max_total_tokens: PositiveInt | None = None
+    """Tokens that the router lets a sequence have, for a refusal before the weights are read; null is what can be."""
+    max_input_tokens: PositiveInt | None = None
+    """Tokens that it lets a prompt have, likewise."""
+    speculate: NonNegativeInt = 0
+    """Tokens that it guesses of a sequence in a step, likewise."""
+    made_of: str | None = None
+    """What the user has called the file that the checkpoint's directory was made of; null if it was not made."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "INFO"
     """From which level on the log is written."""
     has_bars: bool = False

@@ -87,8 +87,6 @@ class Limits:
         if max_input >= max_total:
             raise LimitError(f"`max_input_tokens` must be < `max_total_tokens`. Given: {max_input} and {max_total}")
         most = config.max_batch_prefill_tokens or MAX_STEP_TOKENS
-        if most < 2:
-            raise LimitError(f"`max_batch_prefill_tokens` must be >= 2. Given: {most}")
         if config.speculate and facts.num_states:
             raise LimitError("`speculate` must be 0: the model carries a state from token to token, from which a wrong "
                              f"guess can't be taken back. Given: {config.speculate}")

@@ -208,7 +208,12 @@ def _check(config: LauncherConfig) -> None:
     input_tokens, total_tokens, most = config.max_input_tokens, config.max_total_tokens, config.max_batch_total_tokens
     if input_tokens is not None and total_tokens is not None and input_tokens >= total_tokens:
         raise InvalidArgument(f"`max_input_tokens`({input_tokens}) must be < `max_total_tokens`({total_tokens})")
+    if input_tokens is not None and most is not None and input_tokens >= most:
+        raise InvalidArgument("`max_input_tokens` must be < `max_batch_total_tokens`. Given: "
+                              f"{input_tokens} and {most}")
     for name, value in (("max_batch_prefill_tokens", config.max_batch_prefill_tokens),
                         ("max_total_tokens", total_tokens)):
+        if value == 1:
+            raise InvalidArgument(f"`{name}` must be >= 2. Given: 1")
         if value is not None and most is not None and value > most:
             raise InvalidArgument(f"`{name}` must be <= `max_batch_total_tokens`. Given: {value} and {most}")

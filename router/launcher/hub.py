@@ -19,6 +19,7 @@ from penstock.router.launcher.tokenizer_files.place import TOKENIZER
 from penstock.router.launcher.tokenizer_files.sources import ACCEPTED
 from penstock.router.launcher.tokenizer_files.sources import find as find_source
 from penstock.system.leftovers import CHECKPOINT_FOLDER
+from penstock.system.names import as_given
 
 GGUF = ".gguf"
 ADAPTER = adapter_files.CONFIG
@@ -79,6 +80,8 @@ def in_directory(checkpoint: Checkpoint, folder: Path) -> Iterator[Checkpoint]:
         shutil.rmtree(made.path, ignore_errors=True)  # of a server that was killed
         ensure(made)
         yield made
+    except InvalidArgument as error:
+        raise InvalidArgument(as_given(error.message, made.path, str(checkpoint.path))) from error
     finally:
         shutil.rmtree(made.path, ignore_errors=True)
 

@@ -23,6 +23,7 @@ from penstock.system import addresses
 SHARD_SETTINGS = (
     "model_id", "pipeline_parallel_size", "dtype", "quantize", "activations", "model_impl", "rope_scaling",
     "rope_factor", "kv_memory", "kv_cache_dtype", "block_size", "device",
+    "max_total_tokens", "max_input_tokens", "speculate",
     "cuda_memory_fraction", "cuda_graphs", "deterministic", "watermark_gamma", "watermark_delta", "threads",
     "otlp_endpoint", "otlp_service_name", "json_output")
 """The launcher's settings that a shard is told by the same names; None leaves it to the shard."""
@@ -68,6 +69,7 @@ def shard_program(
         "max_step_tokens": config.max_batch_prefill_tokens,
         "max_step_rows": max(config.max_batch_size or config.max_concurrent_requests, 1 + (config.speculate or 0)),
         "log_level": config.shard_log_level,
+        "made_of": config.model_id if checkpoint.made_of else None,
         "adapter_memory": config.max_adapter_memory if config.takes_adapters else None,
         "parent_pid": os.getpid(),
         # Those of a machine without a launcher would be in the way of the group's next start.
@@ -122,7 +124,7 @@ def _router_config(
 ) -> RouterConfig:
     return config.for_router(
         model_dir=checkpoint.path, tokenizer_json=checkpoint.tokenizer or checkpoint.path / TOKENIZER,
-        revision=checkpoint.revision,
+        revision=checkpoint.revision, made_of=config.model_id if checkpoint.made_of else None,
         shard_sockets=[] if config.groups else [f"unix:{folder.socket(rank)}" for rank in config.ranks],
         folder=folder.path, keeps_folder=folder.was_there, listen_fd=listen_fd, notices_fd=notices_fd,
         adapters=tuple(adapters))

@@ -54,6 +54,9 @@ TABLE = (
                   "nothing is captured on a processor"),
     WithoutEffect("cuda_memory_fraction", lambda values: values["device"] == "cpu",
                   "on a processor --kv-memory says how much memory keys and values get"),
+    WithoutEffect("max_batch_size", lambda values: values["max_batch_prefill_tokens"] is not None and (
+                      values["max_batch_size"] >= values["max_batch_prefill_tokens"]),
+                  "a step of --max-batch-prefill-tokens {max_batch_prefill_tokens} has room for fewer sequences"),
     # Of `penstock group` alone:
     WithoutEffect("max_concurrent_requests", lambda values: "nnodes" in values and bool(values["max_batch_size"]),
                   "a group runs up to --max-batch-size {max_batch_size} sequences at once, and takes no requests"),

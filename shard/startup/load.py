@@ -12,6 +12,7 @@ from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.gpu_memory import out_of_memory
 from penstock.shard.models.unfollowed import unfollowed
 from penstock.shard.progress import LoadProgress
+from penstock.shard.startup import refusals
 from penstock.shard.startup.trial import check_memory, fit_kv_memory
 from penstock.shard.startup.warmup import warm_up
 
@@ -24,6 +25,7 @@ def load(config: ShardConfig, group: Group, progress: LoadProgress | None = None
     Raises what reading a checkpoint raises, and KvMemoryError.
     """
     progress = progress or LoadProgress()
+    refusals.check(config)
     try:
         with progress.reading():
             executor = Executor(config, group, progress.read)

@@ -49,7 +49,6 @@ def test_limits(arguments: list[str], num_blocks: int, expected: tuple[int, ...]
     (["--max-total-tokens", "321"], 20, "handle `max_total_tokens=321`: the KV memory holds 320 tokens"),
     ([], 0, "`max_total_tokens` must be >= 2, a prompt and an answer. Given: 0"),
     (["--max-input-tokens", "2048"], 256, "`max_input_tokens` must be < `max_total_tokens`. Given: 2048 and 2048"),
-    (["--max-batch-prefill-tokens", "1"], 256, "`max_batch_prefill_tokens` must be >= 2. Given: 1"),
 ])
 def test_limits_that_the_group_cannot_meet(arguments: list[str], num_blocks: int, message: str) -> None:
     with pytest.raises(LimitError, match=message):

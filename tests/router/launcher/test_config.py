@@ -28,6 +28,10 @@ from penstock.shard.config import ShardConfig
      "`max_total_tokens` must be <= `max_batch_total_tokens`. Given: 33 and 32"),
     (["--max-batch-prefill-tokens", "33", "--max-batch-total-tokens", "32"],
      "`max_batch_prefill_tokens` must be <= `max_batch_total_tokens`. Given: 33 and 32"),
+    (["--max-input-tokens", "32", "--max-batch-total-tokens", "32"],
+     "`max_input_tokens` must be < `max_batch_total_tokens`. Given: 32 and 32"),
+    (["--max-total-tokens", "1"], "`max_total_tokens` must be >= 2. Given: 1"),
+    (["--max-batch-prefill-tokens", "1"], "`max_batch_prefill_tokens` must be >= 2. Given: 1"),
     (["--validation-workers", "0"], "`validation_workers` must be > 0"),
     (["--max-batch-size", "0"], "`max_batch_size` must be > 0"),
     (["--num-shard", "6", "--pipeline-parallel-size", "4"],
@@ -354,3 +358,13 @@ def test_launcher_config_is_frozen(parse):
     config: LauncherConfig = parse()
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.port = 1
+
+
+@pytest.mark.parametrize(("made_of", "expected"), [(Path("/models/a.gguf"), "models/a.gguf"), (None, None)])
+def test_processes_know_what_the_user_called_a_gguf_file(parse, made_of, expected):
+    """Which their messages then name, in place of the directory that was made of it."""
+    config, checkpoint = parse("--model-id", "models/a.gguf"), Checkpoint(Path("/m"), None, made_of)
+    folder = SocketFolder(Path("/tmp/s"))
+    assert told_to(shard_program(config, checkpoint, 0, folder, "file:///tmp/r")).made_of == expected
+    [router] = router_programs(config, checkpoint, folder, 3, [4])
+    assert RouterConfig.from_json(router.argv[router.argv.index("--config") + 1]).made_of == expected

@@ -122,6 +122,13 @@ def test_damaged_gguf_file_is_named(tmp_path):
         pass
 
 
+def test_what_is_wrong_with_a_gguf_files_directory_is_said_of_the_file(tmp_path):
+    file = GGUF_FILES / "qwen2.gguf"
+    with (pytest.raises(InvalidArgument, match=rf"^`model_id`: {file}: no `vocab_size`"),
+          hub.in_directory(hub.find(str(file)), tmp_path) as made):
+        raise InvalidArgument(f"`model_id`: {made.path}/config.json: no `vocab_size`")
+
+
 def test_directory_of_gguf_files_asks_for_one(tmp_path):
     for name in ("a-Q4_0.gguf", "b-Q8_0.gguf"):
         (tmp_path / name).touch()

@@ -45,9 +45,11 @@ OF_MODEL: dict[str, Acts] = {
     "model_id": ALWAYS, "dtype": ALWAYS, "quantize": BY_SHARD, "activations": BY_SHARD, "model_impl": ALWAYS,
     "rope_scaling": BY_SHARD, "rope_factor": BY_SHARD, "watermark_gamma": ALWAYS, "watermark_delta": ALWAYS,
     "kv_memory": ALWAYS, "kv_cache_dtype": BY_SHARD, "block_size": ALWAYS, "max_batch_prefill_tokens": ALWAYS,
-    "max_batch_size": ALWAYS, "speculate": ALWAYS, "graceful_termination_timeout": ALWAYS, "otlp_endpoint": ALWAYS,
+    "speculate": ALWAYS, "graceful_termination_timeout": ALWAYS, "otlp_endpoint": ALWAYS,
     "num_shard": ALWAYS, "pipeline_parallel_size": ALWAYS, "device": ALWAYS, "threads": ALWAYS, "step_timeout": ALWAYS,
     "startup_timeout": ALWAYS, "json_output": ALWAYS, "env": ALWAYS,
+    "max_batch_size": Idle("--max-batch-size 64 --max-batch-prefill-tokens 64", TOLD.format("max-batch-size") +
+                           "a step of --max-batch-prefill-tokens 64 has room for fewer sequences"),
     "revision": Idle("--revision x", TOLD.format("revision") + f"{MODEL} is on this machine, and read as it is"),
     "huggingface_hub_cache": Idle("--huggingface-hub-cache /tmp", TOLD.format("huggingface-hub-cache") +
                                   "nothing is downloaded, for all models are on this machine"),
