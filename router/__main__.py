@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
@@ -25,6 +26,8 @@ from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.groups.finding import Finding
 from penstock.router.launcher_link import LauncherLink
 from penstock.router.metrics.metrics import Metrics
+from penstock.router.metrics.processes import Processes
+from penstock.router.metrics.vllm import VllmNames
 from penstock.router.notices import giving_signs
 from penstock.router.serving import LAST_WORDS_SECONDS, Parts, answer, describe
 from penstock.router.text.tokenizer import Tokenizer, TokenizerError
@@ -104,7 +107,7 @@ class Process:
             if facts is None:
                 return
             limits, adapters = Limits.resolve(config, facts), _adapters(config, facts)
-            metrics = Metrics(limits, config.metrics_folder, config.member)
+            metrics = _metrics(config, limits)
             engine = finding.groups(limits, metrics, adapters)
             self.launcher.tell(engine)
             grammars = None if config.disable_grammar_support else GrammarCompiler(
@@ -133,7 +136,7 @@ class Process:
             return
         # The launcher starts the engine's process no more once it has told this one to end.
         ending = asyncio.create_task(self._when_stopped(engine.stop_waiting))
-        metrics = Metrics(engine.limits, config.metrics_folder, config.member)
+        metrics = _metrics(config, engine.limits)
         grammars = None if config.disable_grammar_support else engine.grammars
         parts = Parts(engine, self.tokenizer, metrics, engine.adapters, grammars, template, engine.poison)
         await answer(config, parts, self.tell_ready, self.stop)
@@ -176,6 +179,12 @@ class Process:
         finally:
             working.cancel()
             stopping.cancel()
+
+
+def _metrics(config: RouterConfig, limits: Limits) -> Metrics:
+    """Returns the series of this process and, since the launcher has started it, of all that the launcher runs."""
+    return Metrics(limits, config.metrics_folder, config.member, processes=Processes(os.getppid()),
+                   vllm=VllmNames(config.model_id) if config.vllm_metrics else None)
 
 
 def _adapters(config: RouterConfig, facts: Facts) -> Registry:

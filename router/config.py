@@ -99,6 +99,8 @@ class ServerConfig:
     """Given together with `ssl_certfile`, or not at all."""
     grpc_port: int | None
     """The port of the gRPC API; without one there is no gRPC API."""
+    vllm_metrics: bool
+    """Whether series are told under vLLM's names, too."""
     otlp_endpoint: str | None
     otlp_service_name: str
     vertex_predict_route: str | None

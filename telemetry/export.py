@@ -1,13 +1,14 @@
 """Spans to an OTLP collector over gRPC, in batches and from a thread of their own: nobody waits for it.
 
 Importing this brings OpenTelemetry, so it is imported only where an endpoint is set. The SDK reads the OTEL_ variables
-of its specification itself: the sampler, the batches, the exporter's time limit.
+of its specification itself: the sampler, the batches, and of the exporter the time limit, headers and certificates.
 """
 
 import logging
 import os
 import threading
 from collections.abc import Sequence
+from importlib.metadata import version
 
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -25,16 +26,16 @@ _TALKATIVE = ("opentelemetry.exporter.otlp", "opentelemetry.sdk._shared_internal
 class Export:
     """The spans of a process go to the collector at `endpoint`, such as http://host:4317, until `close`.
 
-    Without a scheme the connection is not encrypted. `service` names the program, `instance` this process.
+    Without a scheme the connection is not encrypted, unless OTEL_EXPORTER_OTLP_INSECURE is false. `service` names the program, `instance` this process.
     """
 
     def __init__(self, endpoint: str, service: str, instance: str) -> None:
         for name in _TALKATIVE:
             logging.getLogger(name).setLevel(logging.CRITICAL)
-        url = endpoint if "://" in endpoint else f"http://{endpoint}"
+        url = endpoint if "://" in endpoint else f"{'http' if _is_insecure() else 'https'}://{endpoint}"
         self._exporter = OTLPSpanExporter(endpoint=url)
         resource = Resource.create({
-            "service.name": service, "service.instance.id": f"{instance}-{os.getpid()}", "process.pid": os.getpid()})
+            "service.name": service, "service.version": version("penstock"), "service.instance.id": f"{instance}-{os.getpid()}", "process.pid": os.getpid()})
         self.provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         self.provider.add_span_processor(BatchSpanProcessor(Reporting(self._exporter, endpoint)))
 
@@ -46,6 +47,12 @@ class Export:
         if flush.is_alive():
             self._exporter.shutdown()  # which ends the call or the pause between two that the flush waits for
             flush.join(FLUSH_SECONDS)
+
+
+def _is_insecure() -> bool:
+    """Tells whether a connection is not encrypted whose address does not say so."""
+    said = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_INSECURE") or os.environ.get("OTEL_EXPORTER_OTLP_INSECURE")
+    return said is None or said.lower() != "false"
 
 
 class Reporting(SpanExporter):

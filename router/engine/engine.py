@@ -36,6 +36,7 @@ from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.speculation.speculation import Speculation
 from penstock.router.scheduling.step_budget import StepBudget
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS
+from penstock.router.scheduling.waits import Wait
 
 log = logging.getLogger(__name__)
 
@@ -394,5 +395,6 @@ class Engine:
 
     def _note_occupancy(self) -> None:
         now = self._scheduler.occupancy  # a group that is away has no memory to give
-        self._metrics.occupancy(self.name, now if self.has_group else now._replace(free_blocks=0))
+        self._metrics.occupancy(self.name, now if self.has_group else now._replace(
+            free_blocks=0, waits={Wait.GROUP: now.num_waiting}))
         self._adapters.note()

@@ -191,6 +191,8 @@ OPTIONS: list[click.Parameter] = [
            "the status of its error, where TGI answers 200 and sends the error as an event.", is_flag=True),
     Option("--tgi-tool-finish-reason", SERVER, "Penstock: an answer with tool calls ends for the reason TGI gives, "
            "stop, instead of OpenAI's tool_calls.", is_flag=True),
+    Option("--vllm-metrics", SERVER, "Penstock: /metrics tells series once more under vLLM's names, such as "
+           "vllm:num_requests_waiting, for autoscalers and gateways that ask for these.", is_flag=True),
     Option("--otlp-endpoint", SERVER, "Collector that traces are sent to, by OTLP over gRPC, such as "
            "http://localhost:4317. Default: nothing is traced."),
     Option("--otlp-service-name", SERVER, "Name of the service in the traces.",

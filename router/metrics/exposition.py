@@ -4,10 +4,12 @@ The client library's writer would rename all counters to end in `_total`; TGI's 
 under the names that they had before.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from prometheus_client import CollectorRegistry, Metric
+from prometheus_client import Metric
 from prometheus_client.samples import Sample
+
+from penstock.router.metrics.vllm import VllmNames
 
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 TGI = "tgi_"
@@ -16,13 +18,13 @@ OLD_NAMES = ("penstock_",)
 them."""
 
 
-def text(registry: CollectorRegistry) -> bytes:
-    """Returns all series of the registry as text."""
-    return "".join(_lines(registry)).encode()
+def text(metrics: Sequence[Metric], vllm: VllmNames | None = None) -> bytes:
+    """Returns all series as text, and if asked once more under vLLM's names."""
+    return "".join(_lines([*metrics, *(vllm.of(metrics) if vllm else ())])).encode()
 
 
-def _lines(registry: CollectorRegistry) -> Iterator[str]:
-    for metric in registry.collect():
+def _lines(metrics: Iterable[Metric]) -> Iterator[str]:
+    for metric in metrics:
         if metric.type != "counter":
             yield from _written(metric, metric.name)
             continue

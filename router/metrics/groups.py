@@ -1,11 +1,13 @@
 """The series of groups, for a router that has more than one."""
 
 import warnings
+from collections import Counter as Numbers
 from collections.abc import Collection, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from penstock.router.scheduling.occupancy import Occupancy
+from penstock.router.scheduling.waits import Wait, Waits
 
 STATES = ("serving", "stuck", "draining", "away", "refused")
 """What a group may be: it takes requests; it has not come back with a step for long; it lets go of them; it is lost, or
@@ -30,6 +32,9 @@ class GroupMetrics:
         self._usage = gauge("penstock_kv_usage", "Share of the KV memory that requests hold, 0 to 1")
         self._block_size = gauge("penstock_kv_block_size", "Tokens of a block")
         self._num_blocks = gauge("penstock_kv_num_blocks", "Blocks of the KV memory of all groups")
+        waiting = gauge("penstock_waiting_requests", "Requests that wait, by what they wait for", "reason")
+        self._waiting = {reason: waiting.labels(reason.value) for reason in Wait}
+        self._waits: Waits = {}
         self._moved = Counter(
             "penstock_moved_requests", "Times that a request went on in another group", ["cause"], registry=registry)
         self._pauses = Histogram(
@@ -54,12 +59,13 @@ class GroupMetrics:
         of its own."""
         self._occupancies[group] = occupancy
         if group:
-            for gauge, number in zip(self._own_series(group), occupancy, strict=False):
+            now = occupancy.num_waiting, occupancy.num_running, occupancy.used_blocks, occupancy.free_blocks
+            for gauge, number in zip(self._own_series(group), now, strict=True):
                 gauge.set(number)
         self._sum_up()
 
     def _own_series(self, group: str) -> Sequence[Gauge]:
-        """Returns a group's own series, in the order of an occupancy's first numbers."""
+        """Returns a group's own series: what waits and runs, and blocks that are used and free."""
         if group not in self._own:
             self._own[group] = (
                 self._queue_size.labels(group), self._batch_size.labels(group),
@@ -73,6 +79,10 @@ class GroupMetrics:
         self._num_blocks.set(num_blocks)
         self._usage.set(now.used_blocks / max(1, num_blocks))
         self._block_size.set(now.block_size)
+        if now.waits != self._waits:
+            self._waits = now.waits
+            for reason, series in self._waiting.items():
+                series.set(now.waits.get(reason, 0))
 
     def forget(self, group: str) -> None:
         """Leaves a group out that is no more."""
@@ -118,4 +128,5 @@ def _total(each: Collection[Occupancy]) -> Occupancy:
         used_blocks=sum(one.used_blocks for one in each), free_blocks=sum(one.free_blocks for one in each),
         wasted_positions=sum(one.wasted_positions for one in each),
         step_tokens=max((one.step_tokens for one in each), default=0),
-        block_size=max((one.block_size for one in each), default=0))
+        block_size=max((one.block_size for one in each), default=0),
+        waits=sum((Numbers(one.waits) for one in each), Numbers()))

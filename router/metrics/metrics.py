@@ -12,6 +12,8 @@ Series that measure TGI's own way of batching have the nearest meaning here:
 `tgi_batch_total_tokens` is not there: TGI describes it and never sets it.
 """
 
+import importlib.metadata
+import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,8 @@ from penstock.router.errors import RouterError
 from penstock.router.metrics import exposition
 from penstock.router.metrics.adapters import AdapterMetrics
 from penstock.router.metrics.groups import GroupMetrics
+from penstock.router.metrics.processes import Processes
+from penstock.router.metrics.vllm import VllmNames
 from penstock.router.scheduling.occupancy import Occupancy
 from penstock.router.scheduling.plan import Confirmed, Plan, Sampled, StepResult, Verified
 
@@ -57,15 +61,23 @@ class Metrics:
 
     The limits determine the buckets of lengths and batches. Where several processes count together, in `folder`, any of
     them tells the series of all; of gauges, what was set last. `member` names this one there: it goes on where the one
-    of this name before it has ended.
+    of this name before it has ended. With `processes` their series are told, too, and with `vllm` series under its
+    names.
     """
 
-    def __init__(self, limits: Limits, folder: Path | None = None, member: str = "") -> None:
+    def __init__(
+        self, limits: Limits, folder: Path | None = None, member: str = "", *, processes: Processes | None = None,
+        vllm: VllmNames | None = None,
+    ) -> None:
         self._folder = folder
+        self._processes = processes
+        self._vllm = vllm
         if folder is not None:
             folder.mkdir(0o700, exist_ok=True)
             values.ValueClass = values.MultiProcessValue(lambda: member)  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
+        self._gauge("penstock_build_info", "What the server is, as labels", "version", "python_version").labels(
+            importlib.metadata.version("penstock"), platform.python_version()).set(1)
         self._define_requests(limits)
         self._define_tokens()
         self._define_steps()
@@ -86,6 +98,7 @@ class Metrics:
             "penstock_resumed_answers", "Answers gone on with behind what their client had of them")
         self._duration = self._durations("tgi_request_duration", "From the request to the end of its answer")
         self._validation = self._durations("tgi_request_validation_duration", "Checking and tokenising")
+        self._template = self._durations("penstock_chat_template_seconds", "Writing a chat's prompt by its template")
         self._queue = self._durations("tgi_request_queue_duration", "Waiting for the first step")
         self._inference = self._durations("tgi_request_inference_duration", "From the first step to the last token")
         self._per_token = self._durations("tgi_request_mean_time_per_token_duration", "Inference per generated token")
@@ -165,6 +178,10 @@ class Metrics:
     def requested(self) -> None:
         """Counts a request to generate that has come in."""
         self._requests.inc()
+
+    def rendered(self, took: float) -> None:
+        """Notes that a chat's template has written its prompt, or has failed, within `took` seconds."""
+        self._template.observe(took)
 
     def accepted(self, input_length: int, max_new_tokens: int) -> None:
         """Notes the lengths of a request that is valid."""
@@ -279,11 +296,12 @@ class Metrics:
 
     def exposition(self) -> bytes:
         """Returns all series, in the format CONTENT_TYPE."""
-        if self._folder is None:
-            return exposition.text(self._registry)
-        joined = CollectorRegistry()
-        MultiProcessCollector(joined, str(self._folder))  # type: ignore[no-untyped-call]
-        return exposition.text(joined)
+        registry = self._registry
+        if self._folder is not None:
+            registry = CollectorRegistry()
+            MultiProcessCollector(registry, str(self._folder))  # type: ignore[no-untyped-call]
+        processes = self._processes.collect() if self._processes else ()
+        return exposition.text([*registry.collect(), *processes], self._vllm)
 
 
 def _method(plan: Plan) -> str:

@@ -1,10 +1,12 @@
 """How busy a scheduler is, in numbers."""
 
 from collections.abc import Collection
+from types import MappingProxyType
 from typing import NamedTuple
 
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.sequence import Sequence
+from penstock.router.scheduling.waits import Waits
 
 
 class Occupancy(NamedTuple):
@@ -19,6 +21,8 @@ class Occupancy(NamedTuple):
     """How many tokens a step may have now."""
     block_size: int = 0
     """In tokens."""
+    waits: Waits = MappingProxyType({})
+    """Why those wait that wait."""
 
 
 def load_of(waiting: Collection[Sequence], running: Collection[Sequence], memory: KvMemory) -> float:

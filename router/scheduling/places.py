@@ -12,6 +12,7 @@ from penstock.router.scheduling.residency import Residency
 from penstock.router.scheduling.sequence import Sequence, Status
 from penstock.router.scheduling.step_budget import StepBudget
 from penstock.router.scheduling.suspects import Suspects
+from penstock.router.scheduling.waits import Wait, settled
 
 by_age = attrgetter("age")
 
@@ -31,6 +32,8 @@ class Places:
         self._free_slots = list(range(max_slots - 1, -1, -1))
         self._cleared_slots: list[int] = []
         self._preempted: list[int] = []
+        self._waits: dict[Wait, int] = {}
+        """Why those wait that the latest plan has passed by."""
 
     @property
     def num_waiting(self) -> int:
@@ -45,7 +48,7 @@ class Places:
         memory = self.memory
         wasted = sum(len(s.blocks) * memory.block_size - s.computed for s in self._running)
         return Occupancy(self.num_waiting, self.num_running, memory.num_held, memory.num_available, wasted,
-                         self.budget.tokens, memory.block_size)
+                         self.budget.tokens, memory.block_size, settled(self._waits, self.num_waiting))
 
     @property
     def load(self) -> float:
@@ -62,6 +65,10 @@ class Places:
         self.adapters.hold(sequence.adapter)
         insort(self._running, sequence, key=by_age)
         draft.admitted.append(Admission(sequence.id, sequence.computed))
+
+    def _keep_waiting(self, reason: Wait, number: int = 1) -> None:
+        """Counts sequences that the plan passes by."""
+        self._waits[reason] = self._waits.get(reason, 0) + number
 
     def _grow(self, sequence: Sequence, length: int) -> bool:
         """Gives the sequence blocks for `length` tokens, and preempts the youngest sequences for that if need be.

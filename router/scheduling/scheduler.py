@@ -32,6 +32,7 @@ from penstock.router.scheduling.plan import (
     Sampled,
     StepResult,
 )
+from penstock.router.scheduling.prefix_cache import Key, Node
 from penstock.router.scheduling.residency import AdapterOrders, Residency
 from penstock.router.scheduling.rows import decode_row, prefill_row, take_in
 from penstock.router.scheduling.sequence import Sequence, Status
@@ -39,6 +40,7 @@ from penstock.router.scheduling.speculation.speculation import Speculation, sits
 from penstock.router.scheduling.step_budget import GRAIN, StepBudget
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS
 from penstock.router.scheduling.turns import take_turn
+from penstock.router.scheduling.waits import Wait
 
 MAX_PASSED = 64
 """How often younger sequences may be admitted before one that does not fit."""
@@ -116,9 +118,10 @@ class Scheduler(Places):
 
     def plan(self) -> Plan | None:
         """Plans the next step; returns None when nothing can run. May preempt the youngest sequences."""
-        draft = Draft(self._step_tokens)
+        draft, self._waits = Draft(self._step_tokens), {}
         if suspect := self._suspects.alone:
             self._plan_alone(suspect, draft)
+            self._keep_waiting(Wait.SUSPECT, self.num_waiting)
         else:
             self._plan_all(draft)
         if not draft.rows:
@@ -149,6 +152,8 @@ class Scheduler(Places):
                 self._draft_prefill(sequence, draft)
         if self._waiting and self._free_slots:
             self._admit_waiting(draft)
+        elif self._waiting:
+            self._keep_waiting(Wait.SLOTS, self.num_waiting)
         elif self.speculation is not None and self._free_slots:
             for sequence, other in self.speculation.choose_forks(draft.rows, draft.budget):
                 needed = blocks_needed(sequence, len(other.token_ids), self.memory)
@@ -314,29 +319,49 @@ class Scheduler(Places):
         coming = {self.memory.coming(s) for s in self._running}
         passed: list[Sequence] = []
         turns = AdapterTurns(self.adapters, MAX_PASSED)
-        for sequence in list(self._waiting):
-            if not self._free_slots or not draft.budget or reserve >= self.memory.num_available:
+        waiting, is_overdue = list(self._waiting), False
+        for index, sequence in enumerate(waiting):
+            reason = Wait.MEMORY if is_overdue else self._obstacle_to_all(draft, reserve)
+            if reason is not None:
+                self._keep_waiting(reason, len(waiting) - index)
                 return
-            if self._suspects.holds(sequence) or not turns.admits(sequence):
+            if (reason := self._obstacle(sequence, turns, coming, reserve)) is not None:
+                self._keep_waiting(reason)
+                if reason is Wait.MEMORY:
+                    is_overdue = sequence.num_passed >= MAX_PASSED
+                    passed.append(sequence)
                 continue
-            matched = self.memory.match(sequence)
-            missing = self.memory.missing(sequence, matched)
-            if missing is not None and missing in coming:
-                continue
-            if not self.memory.has_room(sequence, matched, reserve):
-                if sequence.num_passed >= MAX_PASSED:
-                    return
-                passed.append(sequence)
-                continue
-            self._admit(sequence, matched, draft)
+            assert sequence.matched is not None
+            self._admit(sequence, sequence.matched, draft)
             turns.admitted(sequence)
             self._draft_prefill(sequence, draft)
             reserve += self.memory.reserve_of(sequence)
             coming.add(self.memory.coming(sequence))
             for older in passed:
                 older.num_passed += 1
-            if any(older.num_passed >= MAX_PASSED for older in passed):
-                return
+            is_overdue = any(older.num_passed >= MAX_PASSED for older in passed)
+
+    def _obstacle_to_all(self, draft: Draft, reserve: int) -> Wait | None:
+        """Says what keeps all sequences that wait from running, if anything does."""
+        if not self._free_slots:
+            return Wait.SLOTS
+        if not draft.budget:
+            return Wait.BUDGET
+        return Wait.MEMORY if reserve >= self.memory.num_available else None
+
+    def _obstacle(
+        self, sequence: Sequence, turns: AdapterTurns, coming: Collection[tuple[Node, Key] | None], reserve: int
+    ) -> Wait | None:
+        """Says what keeps a sequence from running, if anything does; if not, it is matched with the prefix cache."""
+        if self._suspects.holds(sequence):
+            return Wait.SUSPECT
+        if not turns.admits(sequence):
+            return Wait.ADAPTER
+        matched = self.memory.match(sequence)
+        missing = self.memory.missing(sequence, matched)
+        if missing is not None and missing in coming:
+            return Wait.PREFIX
+        return None if self.memory.has_room(sequence, matched, reserve) else Wait.MEMORY
 
     def _conclude(self, sequence: Sequence, last: Confirmed | None) -> None:
         """Lets a sequence that got tokens be no suspect any more, or end, if that is what the last of them means."""

@@ -7,33 +7,43 @@ from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, TraceFlags,
 
 from penstock.shard.execution.step import Step, StepResult
 
+STEPS_A_SPAN = 100
+"""Of the steps for traced requests with which none of them begins, one in so many has a span."""
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 
 class StepTracing:
-    """Makes spans of steps, and follows which slots have traced sequences. It is told of every step, in order.
+    """Makes spans of some steps, and follows which slots have traced sequences. It is told of every step, in order.
 
-    A step's span is linked to the spans of all requests that it worked for. It lies in the trace of the one that began
-    with it, or else of the first of its rows, so that every request's trace has a part on every shard.
+    A step has a span if a traced request begins with it, so that every request's trace has a part on every shard, or if
+    it is the next of STEPS_A_SPAN; the span says how many steps for traced requests there were since the one before,
+    and how long they took together. It is linked to the spans of all requests that the step worked for, and lies in the
+    trace of the one that began, or else of the first of its rows.
     """
 
     def __init__(self, provider: TracerProvider, rank: int) -> None:
         self._tracer = provider.get_tracer("penstock.shard")
         self._rank = rank
         self._traced: dict[int, Link] = {}
+        self._num_steps = self._steps_ns = 0
 
     def opened(self) -> None:
         """Take in that all slots are empty."""
         self._traced.clear()
 
     def ran(self, step: Step, result: StepResult) -> None:
-        """Make the span of a step that has just ended, if it ran a traced sequence."""
+        """Make the span of a step that has just ended, if it is to have one."""
         begun = self._follow(step)
-        if not self._traced:
+        if not self._traced or not any(row.slot in self._traced for row in step.rows):
             return
+        self._num_steps += 1
+        self._steps_ns += result.forward_ns + result.sample_ns
+        if begun or self._num_steps >= STEPS_A_SPAN:
+            self._tell(step, result, begun)
+            self._num_steps = self._steps_ns = 0
+
+    def _tell(self, step: Step, result: StepResult, begun: list[Link]) -> None:
         links = [self._traced[row.slot] for row in step.rows if row.slot in self._traced]
-        if not links:
-            return
         links = list({link.context.span_id: link for link in links}.values())  # answers of one request are one link
         end = time.time_ns()
         parent = NonRecordingSpan((begun or links)[0].context)
@@ -46,6 +56,8 @@ class StepTracing:
                 "penstock.tokens": sum(row.count for row in step.rows),
                 "penstock.forward_seconds": result.forward_ns / 1e9,
                 "penstock.sample_seconds": result.sample_ns / 1e9,
+                "penstock.steps": self._num_steps,
+                "penstock.steps_seconds": self._steps_ns / 1e9,
             })
         span.end(end)
 

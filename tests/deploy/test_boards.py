@@ -1,6 +1,7 @@
 """Boards and rules ask only for series, labels and values that the server exposes; rules fire when they shall."""
 
 import json
+import os
 import re
 import runpy
 from collections import defaultdict
@@ -9,6 +10,7 @@ import pytest
 import yaml
 
 from penstock.router.metrics.metrics import Metrics
+from penstock.router.metrics.processes import Processes
 from penstock.router.scheduling.occupancy import Occupancy
 from tests.deploy.commands import run
 from tests.fakes import LIMITS
@@ -25,7 +27,7 @@ Labels = dict[str, set[str]]
 
 def exposed() -> dict[str, Labels]:
     """Returns the values of each label of each series, of a server that has a group and has answered one request."""
-    metrics = Metrics(LIMITS)
+    metrics = Metrics(LIMITS, processes=Processes(os.getpid()))
     metrics.answered("/generate", 200)
     metrics.groups.states({"serving": 1})
     metrics.occupancy("a", Occupancy())
@@ -88,6 +90,38 @@ def test_the_board_shows_every_series_of_ours():
     ours = {re.sub("_(bucket|sum|count)$", "", name) for name in SERIES
             if name.startswith("penstock_") and f"{name}_total" not in SERIES}
     assert {name for name in ours if name not in shown} == set()
+
+
+PANELS = [panel for panel in BOARD["panels"] if panel["type"] != "row"]
+
+
+def test_no_panel_is_there_twice():
+    shown = [target["expr"] for panel in PANELS for target in panel["targets"]]
+    assert len(shown) == len(set(shown))
+    titles = [panel["title"] for panel in PANELS]
+    assert len(titles) == len(set(titles))
+
+
+@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
+def test_each_panel_says_what_it_shows(panel):
+    assert re.fullmatch(r"[A-Za-z1-9].*\.", panel["description"])
+
+
+@pytest.mark.parametrize(("title", "name"), [
+    ("Time to first token (TTFT)", "penstock_time_to_first_token_seconds_bucket"),
+    ("Inter-token latency (ITL)", "penstock_inter_token_latency_seconds_bucket")])
+def test_latencies_have_the_names_that_people_know(title, name):
+    [panel] = [panel for panel in PANELS if panel["title"] == title]
+    assert all(name in target["expr"] for target in panel["targets"])
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
+def test_each_alert_has_a_page(rule):
+    """The page has a heading of the alert's name, and words below it."""
+    page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+    headings = dict(re.findall(r"^### (\w+)\n+([A-Z].*)", (ROOT / page).read_text(), re.MULTILINE))
+    assert anchor in {name.lower() for name in headings}
+    assert rule["alert"] in headings
 
 
 def test_rules_are_valid():

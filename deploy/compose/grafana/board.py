@@ -5,13 +5,13 @@ Every expression looks at the servers that the variables `container` and `instan
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 BOARD = Path(__file__).parent / "boards/penstock.json"
 SOURCE = {"type": "prometheus", "uid": "prometheus"}
 CHOICE = 'container=~"$container",instance=~"$instance"'
 USED = 'state="used"'
-GROUP = "{{group}}"
+GROUP, PROCESS = "{{group}}", "{{instance}} {{process}}"
 WIDTH, HEIGHT, PER_ROW = 8, 8, 3
 
 Targets = list[tuple[str, str]]
@@ -53,91 +53,155 @@ def steps(method: str) -> Targets:
     return quantiles("tgi_batch_inference_duration", f'method="{method}"')
 
 
-ROWS: dict[str, list[tuple[str, str, Targets]]] = {
+class Panel(NamedTuple):
+    """What a panel shows. `meaning` says what that is, and what to think of it."""
+
+    title: str
+    meaning: str
+    unit: str
+    targets: Targets
+
+
+ROWS: dict[str, list[Panel]] = {
     "Requests": [
-        ("Requests", "reqps", [(rate("tgi_request_count"), "asked"), (rate("tgi_request_success"), "answered")]),
-        ("Answers by route and status", "reqps", [
-            (rate("penstock_requests_total", by="route, status"), "{{route}} {{status}}")]),
-        ("Failures by error", "reqps", [(rate("tgi_request_failure", by="err"), "{{err}}")]),
-        ("Tokens", "short", [(rate("penstock_prompt_tokens_total"), "of prompts, computed, per second"),
-                             (rate("penstock_generated_tokens_total"), "generated per second")]),
-        ("Tokens guessed and verified", "short", [(rate("penstock_drafted_tokens_total"), "per second"),
-                                                  (rate("penstock_accepted_tokens_total"), "per second, right")]),
-        ("Tokens of a prompt", "short", quantiles("tgi_request_input_length")),
-        ("Tokens of an answer", "short", quantiles("tgi_request_generated_tokens")),
+        Panel("Requests asked and answered", "Requests to generate that came, and those that were answered to the end. "
+              "What is between the lines still runs, was refused, has failed or was left.", "reqps", [
+                  (rate("tgi_request_count"), "asked"), (rate("tgi_request_success"), "answered")]),
+        Panel("Answers by route and status", "All requests by route and HTTP status, 499 where the client left.",
+              "reqps", [(rate("penstock_requests_total", by="route, status"), "{{route}} {{status}}")]),
+        Panel("Failures by error", "Requests that were refused (overloaded, validation, template), failed (generation, "
+              "incomplete) or were left by their client (dropped).", "reqps", [
+                  (rate("tgi_request_failure", by="err"), "{{err}}")]),
+        Panel("Tokens", "Tokens of prompts that were computed, without those found in the prefix cache, and tokens "
+              "generated.", "short", [(rate("penstock_prompt_tokens_total"), "of prompts, computed, per second"),
+                                      (rate("penstock_generated_tokens_total"), "generated per second")]),
+        Panel("Tokens guessed and verified", "Tokens that speculation guessed, and those of them that were right. Few "
+              "right ones of many cost time.", "short", [
+                  (rate("penstock_drafted_tokens_total"), "per second"),
+                  (rate("penstock_accepted_tokens_total"), "per second, right")]),
+        Panel("Tokens of a prompt", "How long prompts are.", "short", quantiles("tgi_request_input_length")),
+        Panel("Tokens of an answer", "How long answers are that came to their end.", "short",
+              quantiles("tgi_request_generated_tokens")),
     ],
     "Latency": [
-        ("Time to the first token", "s", quantiles("penstock_time_to_first_token_seconds")),
-        ("Time between tokens", "s", quantiles("penstock_inter_token_latency_seconds")),
-        ("Time in the queue", "s", quantiles("tgi_request_queue_duration")),
-        ("Checking and tokenising", "s", quantiles("tgi_request_validation_duration")),
-        ("From the first step to the last token", "s", quantiles("tgi_request_inference_duration")),
-        ("From the request to the end of its answer", "s", quantiles("tgi_request_duration")),
+        Panel("Time to first token (TTFT)", "From the request to the first token of its answer: checking, waiting and "
+              "computing the prompt.", "s", quantiles("penstock_time_to_first_token_seconds")),
+        Panel("Inter-token latency (ITL)", "From a token of an answer to the next one, as clients of streams see it.",
+              "s", quantiles("penstock_inter_token_latency_seconds")),
+        Panel("Time per output token (TPOT)", "From the first step of an answer to its last token, for each of its "
+              "tokens; the prompt's share is in it.", "s", quantiles("tgi_request_mean_time_per_token_duration")),
+        Panel("End-to-end latency", "From the request to the end of its answer.", "s",
+              quantiles("tgi_request_duration")),
+        Panel("Time in the queue", "From the submission of a request to its first step.", "s",
+              quantiles("tgi_request_queue_duration")),
+        Panel("Inference time", "From the first step of an answer to its last token.", "s",
+              quantiles("tgi_request_inference_duration")),
+        Panel("Checking and tokenising", "What a request takes before it is submitted.", "s",
+              quantiles("tgi_request_validation_duration")),
+        Panel("Chat templates", "Writing a chat's prompt by its template. Much more than some milliseconds means long "
+              "chats, or too few processors.", "s", quantiles("penstock_chat_template_seconds")),
     ],
     "Queue and KV memory": [
-        ("Requests", "short", [(total("tgi_queue_size"), "waiting"), (total("tgi_batch_current_size"), "running")]),
-        ("Requests waiting, by server", "short", [(series("tgi_queue_size"), "{{instance}}")]),
-        ("Prompt tokens found in the prefix cache", "percentunit", [
-            (share(rate("penstock_prefix_hit_tokens_total"), rate("penstock_prompt_tokens_total")), "of all")]),
-        ("KV blocks", "short", [(f"sum by (state) ({series('penstock_kv_blocks')})", "{{state}}")]),
-        ("KV blocks in use, by server", "percentunit", [
-            (f"{by_server(series('penstock_kv_blocks', USED))} / {by_server(series('penstock_kv_blocks'))}",
-             "{{instance}}")]),
-        ("Places of held blocks without a token", "percentunit", [
-            (f"{total('penstock_kv_wasted_slots')} / {total('tgi_batch_current_max_tokens')}", "wasted")]),
+        Panel("Requests that wait and run", "Of all servers together. A queue that stays while few run has its reason "
+              "beside.", "short", [
+                  (total("tgi_queue_size"), "waiting"), (total("tgi_batch_current_size"), "running")]),
+        Panel("Why requests wait", "slots: as many run as may; budget: the step is full; memory: no KV memory is left; "
+              "prefix: another computes the same beginning; adapter: it is not loaded; suspect: one that may have "
+              "killed the group runs alone; group: the group is away; new: came just now.", "short", [
+                  (f"sum by (reason) ({series('penstock_waiting_requests')})", "{{reason}}")]),
+        Panel("Requests that wait, by server", "One that stands out among equals gets more than its share.", "short", [
+            (series("tgi_queue_size"), "{{instance}}")]),
+        Panel("Prompt tokens found in the prefix cache", "The share of prompts' tokens that needed not be computed.",
+              "percentunit", [(share(rate("penstock_prefix_hit_tokens_total"), rate("penstock_prompt_tokens_total")),
+                               "of all")]),
+        Panel("KV blocks", "Blocks that requests hold, and all others, which the prefix cache may use.", "short", [
+            (f"sum by (state) ({series('penstock_kv_blocks')})", "{{state}}")]),
+        Panel("KV memory held, by server", "The share that requests hold. At 1 requests wait, or let go of what they "
+              "have.", "percentunit", [(series("penstock_kv_usage"), "{{instance}}")]),
+        Panel("Size of the KV memory", "Blocks of all groups, and the tokens of a block.", "short", [
+            (total("penstock_kv_num_blocks"), "blocks"),
+            (f"max({series('penstock_kv_block_size')})", "tokens of a block")]),
+        Panel("Places of held blocks without a token", "The share of held memory that waits for tokens still to come.",
+              "percentunit", [
+                  (f"{total('penstock_kv_wasted_slots')} / {total('tgi_batch_current_max_tokens')}", "wasted")]),
     ],
     "Groups": [
-        ("Groups, by what they do", "short", [(f"sum by (state) ({series('penstock_groups')})", "{{state}}")]),
-        ("Requests waiting, by group", "short", [(f"sum by (group) ({series('penstock_group_queue_size')})", GROUP)]),
-        ("Requests running, by group", "short", [(f"sum by (group) ({series('penstock_group_batch_size')})", GROUP)]),
-        ("KV blocks in use, by group", "percentunit", [
+        Panel("Groups, by what they do", "serving, stuck in a step, draining, away (lost, or loading), or refused, for "
+              "they do not fit the others.", "short", [(f"sum by (state) ({series('penstock_groups')})", "{{state}}")]),
+        Panel("Requests that wait, by group", "Of servers with several groups.", "short", [
+            (f"sum by (group) ({series('penstock_group_queue_size')})", GROUP)]),
+        Panel("Requests that run, by group", "Of servers with several groups.", "short", [
+            (f"sum by (group) ({series('penstock_group_batch_size')})", GROUP)]),
+        Panel("KV memory held, by group", "The share of each group's blocks that requests hold.", "percentunit", [
             (f"sum by (group) ({series('penstock_group_kv_blocks', USED)})"
              f" / sum by (group) ({series('penstock_group_kv_blocks')})", GROUP)]),
-        ("KV memory", "short", [(total("penstock_kv_num_blocks"), "blocks"),
-                                (f"max({series('penstock_kv_block_size')})", "tokens of a block")]),
-        ("KV memory in use, by server", "percentunit", [(series("penstock_kv_usage"), "{{instance}}")]),
-        ("Why a group was chosen", "reqps", [(rate("penstock_choice_total", by="reason"), "{{reason}}")]),
-        ("Requests that went on in another group", "short", [
-            (f"sum by (cause) (increase({series('penstock_moved_requests_total')}[$__rate_interval]))", "{{cause}}"),
-            (f"sum (increase({series('penstock_moves_to_other_numerics_total')}[$__rate_interval]))",
-             "to other numerics")]),
-        ("Pause of an answer that went on in another group", "s", quantiles("penstock_move_pause_seconds")),
-        ("Answers that went on after their connection broke", "short", [
+        Panel("Why a group was chosen", "prefix: it has the prompt's beginning; load: it has the least to do; only: no "
+              "other could be.", "reqps", [(rate("penstock_choice_total", by="reason"), "{{reason}}")]),
+        Panel("Requests that went on in another group", "Since theirs was lost, stuck or drained; those that went "
+              "where other bits are computed, too.", "short", [
+                  (f"sum by (cause) (increase({series('penstock_moved_requests_total')}[$__rate_interval]))",
+                   "{{cause}}"),
+                  (f"sum (increase({series('penstock_moves_to_other_numerics_total')}[$__rate_interval]))",
+                   "to other numerics")]),
+        Panel("Pause of an answer that moved", "From the loss of its group to its next token, from another.", "s",
+              quantiles("penstock_move_pause_seconds")),
+        Panel("Answers that were resumed", "Answers that went on after their connection broke.", "short", [
             (growth("penstock_resumed_answers_total"), "{{instance}}")]),
     ],
     "Steps": [
-        ("Steps with prompts", "s", steps("prefill")),
-        ("Steps without prompts", "s", steps("decode")),
-        ("Steps per second", "short", [(rate("tgi_batch_inference_success", by="method"), "{{method}}")]),
-        ("The model's part of a step with prompts", "s", quantiles("tgi_batch_forward_duration", 'method="prefill"')),
-        ("The model's part of a step without", "s", quantiles("tgi_batch_forward_duration", 'method="decode"')),
-        ("Tokens that a step may compute", "short", [(by_server(series("penstock_step_tokens")), "{{instance}}")]),
-        ("Requests that begin with one step", "short", quantiles("tgi_batch_next_size")),
+        Panel("Steps with prompts", "The shards' work on a step that computes prompts.", "s", steps("prefill")),
+        Panel("Steps without prompts", "The shards' work on a step that only generates.", "s", steps("decode")),
+        Panel("Steps per second", "With prompts (prefill) and without (decode).", "short", [
+            (rate("tgi_batch_inference_success", by="method"), "{{method}}")]),
+        Panel("The model's part of a step with prompts", "Without sampling and text.", "s",
+              quantiles("tgi_batch_forward_duration", 'method="prefill"')),
+        Panel("The model's part of a step without", "Without sampling and text.", "s",
+              quantiles("tgi_batch_forward_duration", 'method="decode"')),
+        Panel("Tokens that a step may compute", "Follows how long steps take, so that one takes about 250 ms.", "short",
+              [(by_server(series("penstock_step_tokens")), "{{instance}}")]),
+        Panel("Requests that begin with one step", "How many come together.", "short",
+              quantiles("tgi_batch_next_size")),
     ],
     "Adapters": [
-        ("Adapters, by where they are", "short", [
-            (f"sum by (state) ({series('penstock_adapters')})", "{{state}}")]),
-        ("Loading an adapter", "s", quantiles("penstock_adapter_load_seconds")),
-        ("Adapters loaded and unloaded", "short", [(rate("penstock_adapter_loads_total"), "loaded per second"),
-                                                   (rate("penstock_adapter_evictions_total"), "unloaded per second")]),
+        Panel("Adapters, by where they are", "Known by name, and loading, loaded or unloading on the shards.", "short",
+              [(f"sum by (state) ({series('penstock_adapters')})", "{{state}}")]),
+        Panel("Loading an adapter", "On all shards.", "s", quantiles("penstock_adapter_load_seconds")),
+        Panel("Adapters loaded and unloaded", "Many of both mean that --max-adapter-memory is too small for those in "
+              "use.", "short", [(rate("penstock_adapter_loads_total"), "loaded per second"),
+                                (rate("penstock_adapter_evictions_total"), "unloaded per second")]),
+    ],
+    "Processes": [
+        Panel("Processors in use", "Of launcher, router and shards of the server's own machine, in whole processors. A "
+              "router near 1 is the limit: --api-workers.", "short", [
+                  (rate("process_cpu_seconds_total", by="instance, process"), PROCESS)]),
+        Panel("Memory of processes", "Resident memory; shards share the KV memory on the host, which each counts.",
+              "bytes", [(f"sum by (instance, process) ({series('process_resident_memory_bytes')})", PROCESS)]),
+        Panel("Versions", "Servers by the version that they run.", "short", [
+            (f"count by (version) ({series('penstock_build_info')})", "{{version}}")]),
     ],
     "Faults": [
-        ("Servers that answer Prometheus", "short", [(series("up"), "{{container}} {{instance}}")]),
-        ("Groups lost", "short", [(growth("penstock_group_restarts_total"), "{{instance}}")]),
-        ("Requests that went on after a loss", "short", [(growth("penstock_replays_total"), "{{instance}}")]),
-        ("Steps lost", "short", [(rate("tgi_batch_inference_failure", by="method"), "{{method}} per second")]),
-        ("Requests that let go of KV memory", "short", [(growth("penstock_preemptions_total"), "{{instance}}")]),
+        Panel("Servers that answer Prometheus", "1 if the last scrape came back.", "short", [
+            (series("up"), "{{container}} {{instance}}")]),
+        Panel("Groups lost", "Times that a group was lost, and is started again.", "short", [
+            (growth("penstock_group_restarts_total"), "{{instance}}")]),
+        Panel("Requests that went on after a loss", "None of these was answered with an error.", "short", [
+            (growth("penstock_replays_total"), "{{instance}}")]),
+        Panel("Steps lost", "Steps that were in flight when their group was lost.", "short", [
+            (rate("tgi_batch_inference_failure", by="method"), "{{method}} per second")]),
+        Panel("Requests that let go of KV memory", "Preempted for older ones, and computed again later. Many mean that "
+              "there is too little KV memory for so many at once.", "short", [
+                  (growth("penstock_preemptions_total"), "{{instance}}")]),
     ],
 }
 
 
-def panel(title: str, unit: str, targets: Targets, left: int, top: int) -> dict[str, Any]:
+def drawn(panel: Panel, left: int, top: int) -> dict[str, Any]:
     return {
-        "type": "timeseries", "title": title, "datasource": SOURCE,
+        "type": "timeseries", "title": panel.title, "description": panel.meaning, "datasource": SOURCE,
         "gridPos": {"x": left, "y": top, "w": WIDTH, "h": HEIGHT},
-        "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
+        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
         "targets": [{"refId": chr(ord("A") + index), "datasource": SOURCE, "expr": expression, "legendFormat": legend}
-                    for index, (expression, legend) in enumerate(targets)],
+                    for index, (expression, legend) in enumerate(panel.targets)],
     }
 
 
@@ -150,7 +214,7 @@ def panels() -> list[dict[str, Any]]:
                      "gridPos": {"x": 0, "y": top, "w": WIDTH * PER_ROW, "h": 1}})
         top += 1
         for first in range(0, len(content), PER_ROW):
-            made += [panel(*each, left=WIDTH * place, top=top)
+            made += [drawn(each, left=WIDTH * place, top=top)
                      for place, each in enumerate(content[first:first + PER_ROW])]
             top += HEIGHT
     return [{"id": number, **each} for number, each in enumerate(made, start=1)]

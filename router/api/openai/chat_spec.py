@@ -1,6 +1,7 @@
 """What a body of a chat asks for: its prompt, and the format in which tools may be called."""
 
 import asyncio
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,7 +92,11 @@ async def converse(body: ChatBody, service: Service) -> Conversation:
     elif offer is not None and body.tool_prompt:
         messages = tools_prompt.add_to_messages(messages, body.tool_prompt)
     tools = [tool.as_openai() for tool in offer.tools] if offer is not None and template.takes_tools else None
-    prompt = await _render(body, template, messages, tools)
+    began_at = time.monotonic()
+    try:
+        prompt = await _render(body, template, messages, tools)
+    finally:
+        service.metrics.rendered(time.monotonic() - began_at)
     return Conversation(prompt, offer, None if offer is None else call_format or PLAIN)
 
 

@@ -11,7 +11,8 @@ from penstock.router.fleet import wire as router_wire
 from penstock.router.scheduling import plan as router_plan
 from penstock.shard.execution.step import NO_IDS, InitialState, Row, Sampling, Step, StepResult
 from penstock.shard.serving import wire as shard_wire
-from penstock.shard.serving.tracing import StepTracing
+from penstock.shard.serving import tracing
+from penstock.shard.serving.tracing import STEPS_A_SPAN, StepTracing
 
 A, B, C = ((number, 100 + number) for number in (1, 2, 3))
 """Ids of a trace and of a span."""
@@ -44,7 +45,9 @@ class Shard:
 
 
 @pytest.fixture
-def shard() -> Shard:
+def shard(monkeypatch: pytest.MonkeyPatch) -> Shard:
+    """One of whose steps every one has a span."""
+    monkeypatch.setattr(tracing, "STEPS_A_SPAN", 1)
     return Shard()
 
 
@@ -68,7 +71,22 @@ def test_the_span_of_a_step(shard: Shard) -> None:
     assert span.end_time - span.start_time == 2_500_000
     assert dict(span.attributes or {}) == {
         "penstock.rank": 1, "penstock.step": 0, "penstock.rows": 1, "penstock.tokens": 2,
-        "penstock.forward_seconds": 0.002, "penstock.sample_seconds": 0.0005}
+        "penstock.forward_seconds": 0.002, "penstock.sample_seconds": 0.0005,
+        "penstock.steps": 1, "penstock.steps_seconds": 0.0025}
+
+
+def test_few_steps_have_spans() -> None:
+    """As of 17 answers of 82 tokens each, which run together: one for each that begins, and one of a hundred."""
+    shard = Shard()
+    spans = []
+    for number in range(17):
+        spans.append(shard.run(*(row(slot) for slot in range(number)), row(number, A, is_first=True)))
+    spans += [shard.run(*map(row, range(17))) for _ in range(1394)]
+    told = [span for span in spans if span is not None]
+    assert len(told) == 17 + 1394 // STEPS_A_SPAN
+    counts = [(span.attributes or {})["penstock.steps"] for span in told]
+    assert counts == [1] * 17 + [STEPS_A_SPAN] * 13
+    assert (told[-1].attributes or {})["penstock.steps_seconds"] == pytest.approx(0.25)
 
 
 def test_a_step_is_linked_to_all_its_requests(shard: Shard) -> None:

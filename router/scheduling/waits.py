@@ -1,0 +1,38 @@
+"""Why sequences wait."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+
+class Wait(StrEnum):
+    """What a sequence waits for, as the latest plan found it."""
+
+    SLOTS = "slots"
+    """As many run as may run at once."""
+    BUDGET = "budget"
+    """The step has as many tokens as it may have."""
+    MEMORY = "memory"
+    """There is no KV memory for its tokens, or an older one has waited so long for some that it comes first."""
+    PREFIX = "prefix"
+    """A running sequence computes the beginning of its prompt, which it will share."""
+    ADAPTER = "adapter"
+    """Its adapter is not loaded, or its turn has not come."""
+    SUSPECT = "suspect"
+    """It is suspected of the group's death, or one that is runs alone."""
+    GROUP = "group"
+    """The group is away."""
+    NEW = "new"
+    """It came after the latest plan."""
+
+
+Waits = Mapping[Wait, int]
+"""How many sequences wait for what; what nobody waits for may be left out."""
+
+
+def settled(found: Waits, num_waiting: int) -> Waits:
+    """Returns why as many wait as wait now, by what the latest plan found: others have come since, or have left."""
+    waits, left = {}, num_waiting
+    for reason, number in found.items():
+        waits[reason] = min(number, left)
+        left -= waits[reason]
+    return waits | {Wait.NEW: left} if left else waits
