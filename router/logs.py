@@ -11,8 +11,6 @@ from penstock.system.python_warnings import say_warnings
 
 HTTP_CLIENTS = ("httpx", "httpx2", "httpcore", "httpcore2")
 """Loggers of the Hub's library, which write each address that is asked, with the signature that opens a gated model."""
-
-
 FIELDS = "fields"
 """The attribute of a record, given as `extra`, that has named values: a mapping."""
 _PLAIN = re.compile(r"[!#-<>-~]+")

@@ -26,7 +26,8 @@ _TALKATIVE = ("opentelemetry.exporter.otlp", "opentelemetry.sdk._shared_internal
 class Export:
     """The spans of a process go to the collector at `endpoint`, such as http://host:4317, until `close`.
 
-    Without a scheme the connection is not encrypted, unless OTEL_EXPORTER_OTLP_INSECURE is false. `service` names the program, `instance` this process.
+    Without a scheme the connection is not encrypted, unless OTEL_EXPORTER_OTLP_INSECURE is false. `service` names the
+    program, `instance` this process.
     """
 
     def __init__(self, endpoint: str, service: str, instance: str) -> None:
@@ -35,7 +36,8 @@ class Export:
         url = endpoint if "://" in endpoint else f"{'http' if _is_insecure() else 'https'}://{endpoint}"
         self._exporter = OTLPSpanExporter(endpoint=url)
         resource = Resource.create({
-            "service.name": service, "service.version": version("penstock"), "service.instance.id": f"{instance}-{os.getpid()}", "process.pid": os.getpid()})
+            "service.name": service, "service.version": version("penstock"),
+            "service.instance.id": f"{instance}-{os.getpid()}", "process.pid": os.getpid()})
         self.provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         self.provider.add_span_processor(BatchSpanProcessor(Reporting(self._exporter, endpoint)))
 

@@ -72,7 +72,8 @@ PURE_FILES = ("cluster/scaling.py", "cluster/plan.py")
 IMPURE = {"asyncio", "datetime", "logging", "os", "random", "secrets", "socket", "subprocess", "threading", "time"}
 KNOW_THE_WIRE = {"router/fleet/wire.py", "router/fleet/client.py", "shard/serving/wire.py", "shard/serving/server.py",
                  "router/rpc/wire.py", "router/rpc/service.py", "router/rpc/server.py"}
-KNOW_THE_ENVIRONMENT = {"router/variables.py", "router/config.py", "router/launcher/config.py",
+KNOW_THE_ENVIRONMENT = {"router/launcher/otel.py", "telemetry/export.py",  # OpenTelemetry's standard variables
+                        "router/variables.py", "router/config.py", "router/launcher/config.py",
                         "shard/config.py", "kernels/dispatch.py",
                         "kernels/native.py",
                         "kernels/build.py",  # the compiler's name

@@ -114,7 +114,7 @@ def measure_kills(model: Path, kills: int, streams: int, groups: int) -> None:
                 for each, want in zip(every, itertools.cycle(wanted), strict=False))
     gaps = [each.longest_gap(killed_at) for streamed, killed_at in rounds for each in streamed]
     rare = quantiles(gaps, n=100, method="inclusive")[-1]
-    moved = series['penstock_moved_requests{cause="lost"}']
+    moved = series['penstock_moved_requests_total{cause="lost"}']
     print(f"kills: {len(every)} streams on {groups} groups, {kills} kills: {equal} whole and equal, {moved:.0f} moved; "
           f"longest gap of a stream p50 {median(gaps):.2f}, p99 {rare:.2f}, most "
           f"{max(gaps):.2f} s; undisturbed p50 {median(calm):.2f}, most {max(calm):.2f} s", flush=True)
@@ -145,7 +145,7 @@ async def share_prefixes(made: Cell) -> tuple[float, list[float]]:
         looking = asyncio.create_task(look())
         await asyncio.gather(*map(ask, prompts))
         looking.cancel()
-    return made.series()["penstock_prefix_hit_tokens"], [mean(blocks) for blocks in held]
+    return made.series()["penstock_prefix_hit_tokens_total"], [mean(blocks) for blocks in held]
 
 
 def measure_prefixes(model: Path, groups: int) -> None:

@@ -16,6 +16,7 @@ from click.core import ParameterSource
 from penstock.router.config import InvalidArgument
 from penstock.router.fleet import groups_spec
 from penstock.router.fleet.groups_spec import GroupsSpec
+from penstock.router.launcher import otel
 from penstock.router.launcher.adapters import AdapterList
 from penstock.router.launcher.option_types import (
     COUNT,
@@ -194,9 +195,10 @@ OPTIONS: list[click.Parameter] = [
     Option("--vllm-metrics", SERVER, "Penstock: /metrics tells series once more under vLLM's names, such as "
            "vllm:num_requests_waiting, for autoscalers and gateways that ask for these.", is_flag=True),
     Option("--otlp-endpoint", SERVER, "Collector that traces are sent to, by OTLP over gRPC, such as "
-           "http://localhost:4317. Default: nothing is traced."),
-    Option("--otlp-service-name", SERVER, "Name of the service in the traces.",
-           default="text-generation-inference.router"),
+           "http://localhost:4317. Default: OpenTelemetry's OTEL_EXPORTER_OTLP_ENDPOINT; without it nothing is traced.",
+           callback=otel.endpoint),
+    Option("--otlp-service-name", SERVER, "Name of the service in the traces, for which OTEL_SERVICE_NAME stands, too.",
+           default="text-generation-inference.router", callback=otel.service_name),
 
     Option("--api-key", ACCESS, "Key that clients must send, as `Authorization: Bearer KEY`, to generate and to "
            "tokenise; can be given more than once, in the variable one a line. Give it there or in a file, since other "

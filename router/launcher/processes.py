@@ -57,7 +57,7 @@ class Process:
         self._process = process
         self._errors = errors
         self._signs = signs
-        self._memory = b""
+        self._memory = self._held = b""
         loop = asyncio.get_running_loop()
         self._no_more_errors: asyncio.Future[None] = loop.create_future()
         loop.add_reader(errors, self._relay)
@@ -130,14 +130,18 @@ class Process:
                 asyncio.get_running_loop().remove_reader(self._signs)
 
     def _relay(self) -> None:
-        """Passes stderr on as bytes, not as lines, since a progress bar may take hours to end its line."""
+        """Passes stderr on as bytes, not as lines, since a progress bar may take hours to end its line; but where more
+        is there than is read at once, no line is cut, into which another process could write."""
         chunk = os.read(self._errors, REMEMBERED_BYTES)
         if not chunk:
             asyncio.get_running_loop().remove_reader(self._errors)
             self._no_more_errors.set_result(None)
         self._memory = (self._memory + chunk)[-REMEMBERED_BYTES:]
+        text = self._held + chunk
+        end = (text.rfind(b"\n") + 1 if len(chunk) == REMEMBERED_BYTES else 0) or len(text)
+        self._held = text[end:]
         with suppress(OSError):
-            sys.stderr.buffer.write(chunk)
+            sys.stderr.buffer.write(text[:end])
             sys.stderr.buffer.flush()
 
 

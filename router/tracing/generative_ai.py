@@ -51,6 +51,6 @@ def answered(record: RequestRecord) -> Mapping[str, AttributeValue | None]:
         "penstock.drafted_tokens": sum(each.drafted for each in guesses) if guesses else None,
         "penstock.accepted_tokens": sum(each.accepted for each in guesses) if guesses else None,
         "gen_ai.usage.output_tokens": sum(ending.num_tokens for ending in endings),
-        "gen_ai.response.finish_reasons": [ending.finish_reason.value for ending in endings] or None,
+        "gen_ai.response.finish_reasons": [each.finish_reason for each in streams if each.finish_reason] or None,
         "gen_ai.response.time_to_first_chunk": min(came_at) - record.generations[0].received_at if came_at else None,
     }

@@ -3,6 +3,7 @@ deaths breaks a stream."""
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -79,11 +80,30 @@ async def test_a_worker_dies_and_only_its_own_clients_notice(server: Server) -> 
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
+async def test_each_request_has_its_line_whichever_worker_answers_it(server: Server) -> None:
+    names = [f"line-{number}" for number in range(200)]
+    async with many_clients() as session:
+        async def ask(name: str) -> None:
+            headers = {"x-request-id": name}
+            async with session.post(f"{server.url}/tokenize", json={"inputs": "a"}, headers=headers) as response:
+                assert response.status == 200
+
+        await asyncio.gather(*map(ask, names))
+    line = re.compile(r"\S+Z  INFO penstock\.requests: POST /tokenize 200 request_id=(line-\d+) "
+                      r'route="POST /tokenize" status=200 total_time=\d+\.\d+s')
+    told = [found[1] for text in server.log.read_text().splitlines() if (found := line.fullmatch(text))]
+    assert sorted(told) == sorted(names)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
 async def test_either_worker_tells_the_series_of_all(server: Server) -> None:
     async with many_clients() as session:
         before = await scrape(session, server.url)
         await asyncio.gather(*(stream(session, server.url, "a", max_new_tokens=5) for _ in range(20)))
         series = [await scrape(session, server.url) for _ in range(6)]
+    named = {name.partition('"')[2].rstrip('"}') for name in series[0] if name.startswith("process_cpu_seconds_total")}
+    assert named == {"launcher", "engine", "front-0", "front-1", *(f"shard-{n}" for n in range(len(server.shards())))}
     for found in series:
         assert found["tgi_request_count"] - before["tgi_request_count"] == 20
         assert found["tgi_request_success"] - before["tgi_request_success"] == 20

@@ -38,12 +38,15 @@ class Received:
 class Collector(trace_service_pb2_grpc.TraceServiceServicer):
     def __init__(self) -> None:
         self.endpoint = ""
+        self.metadata: set[tuple[str, str | bytes]] = set()
+        """All that came beside spans."""
         self._received: list[Received] = []
         self._lock = threading.Lock()
 
     def Export(
         self, request: trace_service_pb2.ExportTraceServiceRequest, context: Any
     ) -> trace_service_pb2.ExportTraceServiceResponse:
+        self.metadata.update((key, value) for key, value in context.invocation_metadata())
         with self._lock:
             for resource in request.resource_spans:
                 self._received += [Received(plain(resource.resource.attributes), span)

@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
@@ -33,6 +34,40 @@ def test_what_is_left_is_sent_at_the_end() -> None:
         [received] = collector.trace(span.get_span_context().trace_id.to_bytes(16, "big"))
     assert (received.name, received.attributes) == ("work", {"size": 3})
     assert (received.resource["service.name"], received.process) == ("a service", "router")
+
+
+def test_what_a_process_says_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test,service.version=9")
+    export = Export("http://127.0.0.1:1", "a service", "router")
+    told = export.provider.resource.attributes
+    export.close()
+    assert (told["service.version"], told["deployment.environment.name"]) == (version("penstock"), "test")
+
+
+def test_headers_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20s3cret")
+    with collecting() as collector:
+        export = Export(collector.endpoint, "a service", "router")
+        export.provider.get_tracer("test").start_span("work").end()
+        export.close()
+    assert ("authorization", "Bearer s3cret") in collector.metadata
+
+
+@pytest.mark.parametrize(("variables", "is_secure"), [
+    ({}, False), ({"OTEL_EXPORTER_OTLP_INSECURE": "false"}, True), ({"OTEL_EXPORTER_OTLP_INSECURE": "true"}, False),
+    ({"OTEL_EXPORTER_OTLP_INSECURE": "false", "OTEL_EXPORTER_OTLP_TRACES_INSECURE": "true"}, False)])
+def test_whether_an_endpoint_without_a_scheme_is_encrypted(
+    variables: dict[str, str], is_secure: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with collecting() as collector:
+        export = Export(collector.endpoint.removeprefix("http://"), "a service", "router")
+        span = export.provider.get_tracer("test").start_span("work")
+        span.end()
+        export.close()
+        received = collector.trace(span.get_span_context().trace_id.to_bytes(16, "big"))
+    assert bool(received) != is_secure, "the collector takes no TLS"
 
 
 def test_an_endpoint_without_a_scheme() -> None:

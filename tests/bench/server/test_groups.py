@@ -33,7 +33,7 @@ def test_streams_that_were_lost_or_changed_fail_the_measurement(
 ) -> None:
     @contextmanager
     def made(*_: Any) -> Iterator[Any]:
-        yield SimpleNamespace(series=lambda: {'penstock_moved_requests{cause="lost"}': 1.0})
+        yield SimpleNamespace(series=lambda: {'penstock_moved_requests_total{cause="lost"}': 1.0})
 
     async def undisturbed(*_: Any) -> list[Streamed]:
         return [WHOLE, WHOLE]

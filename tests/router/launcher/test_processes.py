@@ -4,7 +4,9 @@ import asyncio
 import ctypes
 import json
 import os
+import re
 import sys
+from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import psutil
@@ -31,6 +33,18 @@ async def test_bytes_are_relayed_before_the_line_ends(capsysbinary):
             seen += capsysbinary.readouterr().err
         assert child.status is None
     assert child.ending == "was ended by SIGKILL"
+
+
+async def test_no_line_is_cut_by_another_childs(capsysbinary):
+    """Several write more at once than is read at once."""
+    code = r"[os.write(2, b'%d' % {0} * 400 + b'\n') for _ in range(300)]; os.write(2, b'the end of {0}')"
+    async with AsyncExitStack() as stack:
+        children = [await stack.enter_async_context(started(python(code.format(number)))) for number in range(3)]
+        async with asyncio.timeout(TIMEOUT):
+            await asyncio.gather(*(child.ended for child in children))
+    lines = re.sub(rb"the end of \d", b"", capsysbinary.readouterr().err).splitlines()
+    assert sorted(set(lines)) == [b"0" * 400, b"1" * 400, b"2" * 400]
+    assert len(lines) == 900
 
 
 async def test_last_lines_of_a_progress_bar_and_a_traceback():

@@ -10,8 +10,8 @@ from penstock.protos import shard_pb2
 from penstock.router.fleet import wire as router_wire
 from penstock.router.scheduling import plan as router_plan
 from penstock.shard.execution.step import NO_IDS, InitialState, Row, Sampling, Step, StepResult
-from penstock.shard.serving import wire as shard_wire
 from penstock.shard.serving import tracing
+from penstock.shard.serving import wire as shard_wire
 from penstock.shard.serving.tracing import STEPS_A_SPAN, StepTracing
 
 A, B, C = ((number, 100 + number) for number in (1, 2, 3))
