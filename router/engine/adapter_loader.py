@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 from penstock.router.adapters import files
@@ -23,11 +23,13 @@ MAX_LOSSES_BESIDE = 2
 """How often in a row the group may be lost while an adapter is loaded beside steps, before it is loaded alone."""
 MAX_LOSSES = 4
 """How often in a row in all, before the requests that wait for it fail: at least the last two times it was alone."""
+MOST_UNUSED = 1024
+"""How many adapters are known, at least, before those that nobody uses are forgotten."""
 
 
 class AdapterLoader:
     """Runs each load and each unload as a task. `fail` ends the requests that wait for the adapter of a number, `wake`
-    has the engine plan again.
+    has the engine plan again, `in_use` returns the numbers of the adapters of all requests.
 
     An adapter that a shard refuses harms those who wait for it alone. One with which the group is lost again and again
     is loaded while nothing else runs, so that no other can be blamed, and is given up if the group is lost even so.
@@ -35,7 +37,7 @@ class AdapterLoader:
 
     def __init__(
         self, fleet: Fleet, scheduler: Scheduler, registry: Registry, metrics: GroupAdapterMetrics,
-        fail: Callable[[int, RouterError], None], wake: Callable[[], None],
+        fail: Callable[[int, RouterError], None], wake: Callable[[], None], in_use: Callable[[], Collection[int]],
     ) -> None:
         self._fleet = fleet
         self._scheduler = scheduler
@@ -44,7 +46,10 @@ class AdapterLoader:
         self._metrics = metrics
         self._fail = fail
         self._wake = wake
+        self._in_use = in_use
         self._adapters: dict[int, Adapter] = {}
+        """Those that are in use, on the shards or on the way, and others until they are twice as many."""
+        self._most_known = MOST_UNUSED
         self._tasks: set[asyncio.Task[None]] = set()
         self._loading: set[int] = set()
         self._suspects: list[int] = []
@@ -59,8 +64,18 @@ class AdapterLoader:
         """Takes the adapter of a request in. Raises GenerationError if it was given up."""
         if self._num_losses[adapter.number] >= MAX_LOSSES:
             raise self._killed(adapter)
+        if len(self._adapters) >= self._most_known:
+            self._forget_unused()
         self._adapters[adapter.number] = adapter
         self._residency.know(adapter.number, adapter.num_bytes)
+
+    def _forget_unused(self) -> None:
+        kept = {*self._in_use(), *self._residency.residents, *self._leftovers}
+        self._adapters = {number: adapter for number, adapter in self._adapters.items() if number in kept}
+        self._residency.know_only(self._adapters)
+        self._num_losses = Counter({number: count for number, count in self._num_losses.items()
+                                    if number in kept or count >= MAX_LOSSES})
+        self._most_known = 2 * len(self._adapters) + MOST_UNUSED
 
     def drop(self, adapter: Adapter | None) -> None:
         """Has an adapter that was removed, if its files were ever read, unloaded once no request needs it. If it comes

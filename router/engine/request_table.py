@@ -121,6 +121,11 @@ class RequestTable(dict[int, RequestState]):
             state.receiver.fail(error)
             self._end(sequence_id, FinishReason.ERROR)
 
+    def adapters(self) -> set[int]:
+        """Returns the numbers of the adapters that are to answer requests."""
+        adapters = (state.receiver.request.adapter for state in self.values())
+        return {adapter.number for adapter in adapters if adapter is not None}
+
     def fail_adapter(self, number: int, error: RouterError) -> None:
         """Ends all requests that an adapter is to answer with an error."""
         for sequence_id, state in list(self.items()):

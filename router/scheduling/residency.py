@@ -63,6 +63,16 @@ class Residency:
         self._sizes[number] = num_bytes
         self._dropped.discard(number)
 
+    @property
+    def residents(self) -> Collection[int]:
+        """Those that are on the shards, on their way to them, or being unloaded."""
+        return self._residents.keys()
+
+    def know_only(self, numbers: Collection[int]) -> None:
+        """Forgets all others, which neither a sequence uses nor a shard holds."""
+        self._sizes = {number: size for number, size in self._sizes.items() if number in numbers}
+        assert self._sizes.keys() >= self._residents.keys()
+
     def drop(self, number: int) -> None:
         """Has an adapter that new requests can't name unloaded as soon as none of the old ones needs it."""
         if number in self._residents:

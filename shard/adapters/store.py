@@ -78,11 +78,15 @@ class AdapterStore:
         begin = time.monotonic()
         try:
             adapter = load_adapter(path, digests, self._adaptable)
-        except AdapterError:
-            raise
-        except Exception as error:  # a file that nobody foresaw is a fault of this adapter alone
+        except Exception as error:
+            with self._changes:
+                if self._epochs.get(number) == epoch and number not in self._adapters:
+                    del self._epochs[number]
+            if isinstance(error, AdapterError):
+                raise
+            # A file that nobody foresaw is a fault of this adapter alone.
             log.exception("adapter %d of %s cannot be loaded", number, path)
-            raise AdapterError(f"{path} cannot be loaded: {error!r}") from error
+            raise AdapterError(f"{path} cannot be loaded: {error!r:.500}") from error
         with self._changes:
             if 0 < epoch < self._epoch and self._epochs.get(number) == epoch:
                 self._forget(number)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.router.adapters.files import AdapterFiles, read
+from penstock.router.adapters.reading import Readers
 from penstock.router.adapters.registry import Registry
 from penstock.router.adapters.source import AdapterSource
 from penstock.router.errors import AdapterNotFound, GenerationError, InvalidAdapter, ValidationError
@@ -133,3 +134,35 @@ async def test_a_removed_name_is_not_taken_for_the_model(tmp_path: Path) -> None
         registry.named("mine")
     await registry.add(source(tmp_path))
     assert registry.named("mine") == "mine"
+
+
+async def test_a_failed_addition_leaves_a_removed_name_removed(tmp_path: Path) -> None:
+    registry = Registry([source(write_adapter(tmp_path / "good"))], max_bytes=10_000)
+    registry.remove("mine")
+    with pytest.raises(InvalidAdapter):
+        await registry.add(source(tmp_path / "none"))
+    with pytest.raises(AdapterNotFound, match="'mine' was unloaded"):
+        registry.named("mine")
+
+
+async def test_files_that_do_not_come_stop_nothing_else(tmp_path: Path) -> None:
+    """As of a disk that does not answer: the readers are busy, the loop's own threads are not."""
+    never = threading.Event()
+
+    def read_from(folder: Path, max_weights: int) -> AdapterFiles:
+        if folder.name != "good":
+            never.wait(20)
+        return read(folder, max_weights)
+
+    write_adapter(tmp_path / "good")
+    registry = Registry([source(tmp_path / name, name) for name in ("one", "two", "good")], max_bytes=10_000,
+                        read=read_from)
+    registry.readers = Readers(seconds=0.2)
+    results = await asyncio.gather(*map(registry.get, ("one", "two", "good")), return_exceptions=True)
+    assert [f"{result}" for result in results] == [
+        f"Request failed during generation: adapter `{name}`: {tmp_path / name}: it could not be read within 0.2 s"
+        for name in ("one", "two", "good")]
+    await asyncio.wait_for(asyncio.gather(*(asyncio.to_thread(str) for _ in range(50))), 1)
+    never.set()
+    await asyncio.sleep(0.05)
+    assert (await registry.get("good")).name == "good"

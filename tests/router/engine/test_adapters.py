@@ -1,18 +1,20 @@
 """Requests with adapters over a scripted fleet: loads beside the steps, refusals, losses."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from penstock.router.adapters.files import AdapterFiles, check_config
 from penstock.router.adapters.registry import Registry
 from penstock.router.adapters.source import AdapterSource
 from penstock.router.engine.adapter_loader import MAX_LOSSES, MAX_LOSSES_BESIDE
 from penstock.router.engine.engine import Engine
 from penstock.router.engine.request import Request
-from penstock.router.errors import GenerationError
+from penstock.router.errors import AdapterNotFound, GenerationError
 from penstock.router.fleet.errors import FleetError
 from penstock.router.scheduling.plan import Sampling, StepResult
 from tests.fakes import ScriptedFleet
@@ -242,3 +244,44 @@ async def test_a_request_that_leaves_before_its_adapter_is_loaded(tmp_path: Path
         await until(lambda: len(fleet.adapters) == 1)
         assert len(await collect(submit(engine, await request(registry, "a")))) == 5
         assert len(fleet.loads) == 1
+
+
+def most_kept(*owners: object) -> int:
+    """The length of the longest of what objects keep."""
+    return max(len(each) for owner in owners for each in vars(owner).values() if hasattr(each, "__len__"))
+
+
+@pytest.mark.parametrize(("num_names", "kept", "used_every"), [
+    (400, 20, 4), pytest.param(100_000, 10_000, 20, marks=pytest.mark.slow)])
+async def test_names_that_come_and_go_are_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_names: int, kept: int, used_every: int
+) -> None:
+    monkeypatch.setattr("penstock.router.adapters.registry.MAX_REMOVED", kept)
+    monkeypatch.setattr("penstock.router.engine.adapter_loader.MOST_UNUSED", kept)
+    numbers = itertools.count()
+
+    def read(folder: Path, max_weights: int) -> AdapterFiles:
+        return AdapterFiles(str(next(numbers)), config_digest, 512)
+
+    config_digest = check_config(write_adapter(tmp_path))
+    registry = Registry(max_bytes=10 * SIZE, read=read)
+    async with running(registry) as (engine, fleet):
+        engine._adapters._most_known = kept
+        seen = set()
+        for count in range(num_names):
+            name = f"n{count}"
+            await registry.add(AdapterSource(name, tmp_path, name))
+            if count % used_every == 0:
+                asked = await request(registry, name, 1)
+                assert len(await collect(submit(engine, asked))) == 1
+                assert asked.adapter is not None
+                seen.add(asked.adapter.number)
+            else:
+                engine._adapters.use(await registry.get(name))
+            remove(engine, registry, name)
+        assert len(seen) == num_names / used_every == len(fleet.loads), "no number is another's"
+        await until(lambda: not fleet.adapters)
+        assert most_kept(registry, registry._numbers, engine._adapters, engine._scheduler.adapters) <= 2 * kept + 10
+        assert len(registry.removed) == kept
+        with pytest.raises(AdapterNotFound):
+            registry.named(f"n{num_names - 1}")
