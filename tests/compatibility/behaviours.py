@@ -96,6 +96,10 @@ BEHAVIOURS = (
               "router/api/http/test_connection.py::test_a_half_closed_client_gets_its_answer"),
     Behaviour("Several API keys, also from a file that is read again on SIGHUP", IMPROVED,
               "router/api/http/test_access.py::test_keys_are_read_again"),
+    Behaviour("A line in the log for each request, with its times: also for those refused and left; none with "
+              "`--no-request-logs`", IMPROVED, "router/api/test_request_log.py::test_a_client_that_leaves"),
+    Behaviour("OpenTelemetry's variables for samplers, resources, headers and endpoints", IMPROVED,
+              "router/launcher/test_otel.py::test_the_collector"),
     Behaviour("A key for `/metrics`, `/info` and `/docs` by `--metrics-key`", IMPROVED,
               "router/api/http/test_access.py::test_what_tells_of_the_server_takes_a_key_if_there_is_one_for_it"),
     Behaviour("`--shard-uds-path` is a folder that nobody else may enter, not a prefix of paths", IMPROVED,
