@@ -15,8 +15,7 @@ from penstock.router.launcher import sigterm
 from penstock.router.launcher.download import DownloadError
 from penstock.router.launcher.gguf.folder import write_checkpoint
 from penstock.router.launcher.gguf.metadata import GgufError
-from penstock.router.launcher.tokenizer_files.place import TOKENIZER
-from penstock.router.launcher.tokenizer_files.sources import ACCEPTED
+from penstock.router.launcher.tokenizer_files.sources import ACCEPTED, TOKENIZER
 from penstock.router.launcher.tokenizer_files.sources import find as find_source
 from penstock.system.leftovers import CHECKPOINT_FOLDER
 from penstock.system.names import as_given

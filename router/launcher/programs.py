@@ -17,7 +17,7 @@ from penstock.router.launcher.nodes import Start
 from penstock.router.launcher.processes import Program
 from penstock.router.launcher.shard_memory import ShardMemory
 from penstock.router.launcher.socket_folder import SocketFolder
-from penstock.router.launcher.tokenizer_files.place import TOKENIZER
+from penstock.router.launcher.tokenizer_files.sources import TOKENIZER
 from penstock.system import addresses
 
 SHARD_SETTINGS = (

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from penstock.shard.models.keys import Keys, is_integer
+from penstock.system.tokenizer_json import added_tokens
 
 EOS = "eos_token_id"
 GENERATION = "generation_config.json"
 LEAST_ID = -(2**63)                      # some files say -1 where they mean none
-LISTED = b'"added_tokens"'
 
 
 def end_tokens(keys: Keys, vocab_size: int) -> tuple[int, ...]:
@@ -48,12 +48,14 @@ def _end_of_tokenizer(folder: Path) -> int | None:
     process is to read: None where they say none, or make no sense."""
     try:
         config, special = (_object(folder / name) for name in ("tokenizer_config.json", "special_tokens_map.json"))
-        token = config.get("eos_token", special.get("eos_token"))
+        # special_tokens_map.json holds, unless the other has all of the tokens, as transformers has it.
+        ordered = (config, special) if "added_tokens_decoder" in config else (special, config)
+        token = next((each["eos_token"] for each in ordered if each.get("eos_token") is not None), None)
         text = token.get("content") if isinstance(token, dict) else token
         if not isinstance(text, str):
             return None
         listed = config.get("added_tokens_decoder") or {
-            token["id"]: token for token in _added_tokens(folder / "tokenizer.json")}
+            token["id"]: token for token in added_tokens(folder / "tokenizer.json")}
         return next((int(token_id) for token_id, token in listed.items() if token["content"] == text), None)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
@@ -62,11 +64,3 @@ def _end_of_tokenizer(folder: Path) -> int | None:
 def _object(path: Path) -> dict[str, Any]:
     value = json.loads(path.read_bytes()) if path.is_file() else {}
     return value if isinstance(value, dict) else {}
-
-
-def _added_tokens(path: Path) -> list[dict[str, Any]]:
-    """Returns the list in tokenizer.json, without reading the megabytes of vocabulary behind it."""
-    content = path.read_bytes() if path.is_file() else b""
-    at = content.find(b"[", content.find(LISTED) + len(LISTED)) if LISTED in content else -1
-    found: list[dict[str, Any]] = json.JSONDecoder().raw_decode(content[at:].decode())[0] if at >= 0 else []
-    return found

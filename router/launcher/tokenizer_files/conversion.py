@@ -9,14 +9,17 @@ import tokenizers
 
 from penstock.router.fields import FileError
 from penstock.router.launcher.tokenizer_files import gpt2, sentencepiece, tekken, tiktoken
+from penstock.router.launcher.tokenizer_files.completion import completed
 from penstock.router.launcher.tokenizer_files.settings import Settings
-from penstock.router.launcher.tokenizer_files.sources import MODEL, TEKKEN, VOCABULARY, Source
+from penstock.router.launcher.tokenizer_files.sources import MODEL, TEKKEN, TOKENIZER, VOCABULARY, Source
 
 
 def convert(source: Source) -> str:
     """Returns the text of tokenizer.json. Raises FileError."""
     try:
         settings = Settings.read(source.path.parent)
+        if source.path.name == TOKENIZER:
+            return completed(source.path, settings)
         content = json.dumps(_converter(source.path)(source.path, settings), ensure_ascii=False)
         content.encode()
         tokenizers.Tokenizer.from_str(content)

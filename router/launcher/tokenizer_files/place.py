@@ -9,9 +9,10 @@ from pathlib import Path
 from penstock.router import variables
 from penstock.router.config import InvalidArgument
 from penstock.router.fields import FileError
-from penstock.router.launcher.tokenizer_files.sources import ACCEPTED, find
+from penstock.router.launcher.tokenizer_files.settings import Settings
+from penstock.router.launcher.tokenizer_files.sources import ACCEPTED, TOKENIZER, find
+from penstock.system.tokenizer_json import added_tokens
 
-TOKENIZER = "tokenizer.json"
 PATIENCE = 600.0
 """The seconds that a conversion may take: one of 200,000 tokens takes a few."""
 
@@ -19,11 +20,34 @@ log = logging.getLogger(__name__)
 
 
 def tokenizer_of(folder: Path) -> Path:
-    """Returns the tokenizer.json of a model's folder. Without one it is made of what is there in its place, once: it is
-    kept in the user's cache, or in the folder if that can't be written. Raises InvalidArgument."""
+    """Returns the tokenizer.json of a model's folder. Without one, or if it lacks tokens that other files name, it is
+    made of what is there, once: it is kept in the user's cache, or in the folder if that can't be written and has none.
+    Raises InvalidArgument."""
     made = folder / TOKENIZER
-    if made.exists():
+    if not made.exists():
+        return _made(folder, [made])
+    if not _lacks_tokens(made):
         return made
+    try:
+        return _made(folder, [])
+    except InvalidArgument as error:
+        log.warning("%s lacks tokens that the files beside it name, and is used without them: %s", made, error)
+        return made
+
+
+def _lacks_tokens(path: Path) -> bool:
+    """Tells whether a tokenizer.json lacks tokens that the files beside it name. Files that make no sense are told, and
+    name none."""
+    try:
+        named = {token.text for token in Settings.read(path.parent).added}
+        return bool(named.difference(token.get("content") for token in added_tokens(path)))
+    except (FileError, OSError, ValueError, RecursionError) as error:
+        log.warning("%s is used as it is, without what the files beside it say: %s", path, error)
+        return False
+
+
+def _made(folder: Path, places: list[Path]) -> Path:
+    """Returns what is made of a folder's files, in the user's cache or one of these places. Raises InvalidArgument."""
     try:
         source = find(folder)
         if source is None:
@@ -35,7 +59,10 @@ def tokenizer_of(folder: Path) -> Path:
     if cached is not None and cached.exists():
         return cached
     start = time.monotonic()
-    path = _make(folder, source.path, [made] if cached is None else [cached, made])
+    places = [*places] if cached is None else [cached, *places]
+    if not places:
+        raise InvalidArgument("there is no folder for it: give one as XDG_CACHE_HOME")
+    path = _make(folder, source.path, places)
     log.info("Made %s of %s in %.1f s", path, source.path.name, time.monotonic() - start)
     return path
 

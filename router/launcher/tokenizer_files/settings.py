@@ -50,8 +50,9 @@ class Settings:
         path = folder / FILES[0]
         listed = [_added(Fields(path, {"added_tokens_decoder": value}), "added_tokens_decoder", value, _id(path, key))
                   for key, value in _object(config, "added_tokens_decoder").items()]
-        roles = {name: _added(fields, name, fields[name]) for fields in (special, config) for name in ROLES
-                 if name in fields}
+        # What comes later holds: special_tokens_map.json, unless tokenizer_config.json has all of the tokens.
+        ordered = (special, config) if "added_tokens_decoder" in config else (config, special)
+        roles = {name: _added(fields, name, fields[name]) for fields in ordered for name in ROLES if name in fields}
         more = [_added(fields, name, item) for fields in (special, config) for name in LISTS if name in fields
                 for item in _items(fields, name)]
         if "added_tokens_decoder" not in config:

@@ -8,6 +8,7 @@ from penstock.router.launcher.tokenizer_files.settings import FILES, read_bytes
 
 VERSION = b"2"
 """Of what is made: another one is made anew of the same files."""
+TOKENIZER = "tokenizer.json"
 TEKKEN, MODEL, VOCABULARY, MERGES = "tekken.json", "tokenizer.model", "vocab.json", "merges.txt"
 ACCEPTED = f"{TEKKEN}, {MODEL}, tiktoken.model, *.tiktoken, or {VOCABULARY} with {MERGES}"
 
@@ -30,8 +31,10 @@ class Source:
 
 
 def find(folder: Path) -> Source | None:
-    """Returns what a folder without tokenizer.json has in its place; None if it has nothing that is known."""
-    for path in (folder / TEKKEN, folder / MODEL, folder / "tiktoken.model", *sorted(folder.glob("*.tiktoken"))):
+    """Returns what a tokenizer.json is made of: one that is there, or what a folder has in its place; None if it has
+    nothing that is known."""
+    names = (TOKENIZER, TEKKEN, MODEL, "tiktoken.model")
+    for path in (*(folder / name for name in names), *sorted(folder.glob("*.tiktoken"))):
         if path.exists():
             return Source(path)
     vocabulary, merges = folder / VOCABULARY, folder / MERGES

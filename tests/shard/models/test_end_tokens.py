@@ -44,8 +44,7 @@ def test_generation_config_goes_before_config(tmp_path: Path) -> None:
 @pytest.mark.parametrize("token", ["<end>", {"content": "<end>", "lstrip": False}])
 @pytest.mark.parametrize("files", [
     {"tokenizer": {"version": "1.0", "added_tokens": [{"id": 7, "content": "<end>"}], "model": {"vocab": {}}}},
-    {"tokenizer": {"version": "1.0", "added_tokens": [{"id": 6, "content": "<x>"}, {"id": 7, "content": "<end>"}]},
-     "special_tokens_map": {"eos_token": "<x>"}},
+    {"tokenizer": {"version": "1.0", "added_tokens": [{"id": 6, "content": "<x>"}, {"id": 7, "content": "<end>"}]}},
     {"tokenizer": {}, "decoder": {"7": {"content": "<end>"}}},
 ])
 def test_the_tokenizers_end_token_is_one(tmp_path: Path, token: Any, files: dict[str, Any]) -> None:
@@ -58,9 +57,15 @@ def test_the_tokenizers_end_token_is_one(tmp_path: Path, token: Any, files: dict
 
 
 def test_special_tokens_map_names_it_too(tmp_path: Path) -> None:
-    keys = keys_of(tmp_path, {"eos_token_id": None}, special_tokens_map={"eos_token": {"content": "<end>"}},
-                   tokenizer={"added_tokens": [{"id": 7, "content": "<end>"}]})
+    added = {"added_tokens": [{"id": 7, "content": "<end>"}, {"id": 8, "content": "<x>"}]}
+    special: dict[str, Any] = {"eos_token": {"content": "<end>"}}
+    keys = keys_of(tmp_path, {"eos_token_id": None}, special_tokens_map=special, tokenizer=added)
     assert end_tokens(keys, VOCAB) == (7,)
+    keys = keys_of(tmp_path, {"eos_token_id": None}, tokenizer_config={"eos_token": "<x>"})
+    assert end_tokens(keys, VOCAB) == (7,)
+    keys = keys_of(tmp_path, {"eos_token_id": None}, tokenizer_config={
+        "eos_token": "<x>", "added_tokens_decoder": {"8": {"content": "<x>"}}})
+    assert end_tokens(keys, VOCAB) == (8,)
 
 
 @pytest.mark.parametrize("files", [
