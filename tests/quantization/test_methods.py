@@ -18,7 +18,7 @@ INPUTS, TOKENS = 96, 400
 
 def settings(method: str, **changed: object) -> Settings:
     given = {"bits": None, "group": 32 if method not in ("smoothquant", "llm-int8") else None, "granularity": None,
-             "symmetric": True, "calibrator": None, "percentile": 99.9, "format_": None, "scale_dtype": torch.float16}
+             "symmetric": True, "calibrator": None, "percentile": None, "format_": None, "scale_dtype": torch.float16}
     return make_settings(method, **(given | changed))  # type: ignore[arg-type]
 
 

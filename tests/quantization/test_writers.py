@@ -36,7 +36,7 @@ def test_what_is_written_is_read(
     method: str, bits: int, granularity: str, symmetric: bool, dtype: torch.dtype, tmp_path: Path
 ) -> None:
     settings = make_settings(method, bits, 32 if granularity == "group" else None, granularity,  # type: ignore[arg-type]
-                             symmetric, None, 99.9, None, dtype)
+                             symmetric, None, None, None, dtype)
     weight = torch.randn(OUTPUTS, INPUTS, generator=torch.Generator().manual_seed(5))
     grid = settings.grid
     coded = _round(weight, torch.ones(INPUTS), grid) if method == "squeezellm" else encode(

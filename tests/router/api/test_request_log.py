@@ -216,4 +216,5 @@ def test_whether_it_is_written(
         logs.configure(level, json_output=False, has_requests=has_requests)
         assert logger.isEnabledFor(logging.INFO) == is_written, parent
     finally:
-        logger.setLevel(logging.NOTSET)
+        for each in (logger, logging.getLogger("penstock")):
+            each.setLevel(logging.NOTSET)
