@@ -36,6 +36,8 @@ class Compiled:
 
     variables: dict[str, frozenset[str]]
     """The variables that a template reads but does not set itself."""
+    roles: dict[str, frozenset[str]]
+    """The roles that a template compares a message's role with."""
     errors: dict[str, str]
     """Why a template can't be used."""
 
@@ -73,7 +75,9 @@ class Renderer:
         _end_all(self._processes)
         self._processes.append(_start(time.monotonic() + self._seconds))
         reply = self._ask(json.dumps(self._templates))
-        return Compiled({name: frozenset(found) for name, found in reply["variables"].items()}, reply["errors"])
+        variables, roles = ({name: frozenset(found) for name, found in reply[key].items()}
+                            for key in ("variables", "roles"))
+        return Compiled(variables, roles, reply["errors"])
 
     def render(self, question: str) -> str:
         """Answers a question as the sandbox takes it. A TemplateError has the template's own words for why it refuses;

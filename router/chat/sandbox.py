@@ -4,8 +4,8 @@ A template is a program that comes with a model's files. Jinja's sandbox keeps i
 no sandbox within a process can bound, its time and its memory, the kernel bounds for this one.
 
 One JSON line comes in and one goes out, in turn. The first brings the templates, `{name: source}`, and is answered by
-`{"variables": {name: [...]}, "errors": {name: message}}`; each further one, `{"template": name, "variables": {...}}`,
-by `{"text": ...}` or `{"error": message}`.
+`{"variables": {name: [...]}, "roles": {name: [...]}, "errors": {name: message}}`; each further one, `{"template": name,
+"variables": {...}}`, by `{"text": ...}` or `{"error": message}`.
 """
 
 import json
@@ -41,6 +41,38 @@ class Generation(Extension):
     def parse(self, parser: Parser) -> nodes.Node:
         line = next(parser.stream).lineno
         return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
+
+
+class Arguments(dict[str, Any]):
+    """The arguments of a call. Some templates read an object, others write a text: this is an object, and where a text
+    is written it is JSON."""
+
+    def __init__(self, arguments: str | dict[str, Any]) -> None:
+        super().__init__(json.loads(arguments) if isinstance(arguments, str) else arguments)
+        self._text = arguments if isinstance(arguments, str) else tojson(arguments)
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __add__(self, other: str) -> str:
+        return self._text + other
+
+    def __radd__(self, other: str) -> str:
+        return other + self._text
+
+
+def with_arguments(message: Any) -> Any:
+    """Returns a message with the arguments of its calls as templates may read them; they are objects, or JSON."""
+    if not isinstance(message, dict) or not isinstance(message.get("tool_calls"), list):
+        return message
+    return {**message, "tool_calls": [_with_arguments(call) for call in message["tool_calls"]]}
+
+
+def _with_arguments(call: Any) -> Any:
+    match call:
+        case {"function": {"arguments": str() | dict() as arguments} as function}:
+            return {**call, "function": {**function, "arguments": Arguments(arguments)}}
+    return call
 
 
 class PlainNamespace(Namespace):
@@ -94,11 +126,14 @@ class Templates:
         self._templates: dict[str, jinja2.Template] = {}
         self.variables: dict[str, list[str]] = {}
         """What each template reads but does not set itself."""
+        self.roles: dict[str, list[str]] = {}
+        """The texts that each template compares a role with."""
         self.errors: dict[str, str] = {}
         """Why a template can't be used."""
         for name, source in sources.items():
             try:
                 self.variables[name] = sorted(meta.find_undeclared_variables(self._environment.parse(source)))
+                self.roles[name] = sorted(_roles(self._environment.parse(source)))
                 self._templates[name] = self._environment.from_string(source)
             except Exception as error:
                 self.errors[name] = _words(error)
@@ -108,9 +143,23 @@ class Templates:
         if name in self.errors:
             return {"error": self.errors[name]}
         try:
-            return {"text": "".join(_bounded(self._templates[name].generate(variables)))}
+            messages = [with_arguments(message) for message in variables.pop("messages", ())]
+            pieces = self._templates[name].generate({**variables, "messages": messages})
+            return {"text": "".join(_bounded(pieces))}
         except Exception as error:
             return {"error": _words(error)}
+
+
+def _roles(tree: nodes.Template) -> set[str]:
+    """Returns the texts in comparisons that a `role` is part of."""
+    found = set()
+    for comparison in tree.find_all(nodes.Compare):
+        texts = {each.value for each in comparison.find_all(nodes.Const) if isinstance(each.value, str)}
+        names = {each.attr for each in comparison.find_all(nodes.Getattr)}
+        names |= {each.name for each in comparison.find_all(nodes.Name)}
+        if "role" in texts | names:
+            found |= texts - {"role"}
+    return found
 
 
 def _bounded(pieces: Iterator[str]) -> Iterator[str]:
@@ -157,7 +206,7 @@ def main() -> None:
     def compiled(sources: dict[str, str]) -> dict[str, Any]:
         nonlocal templates
         templates = Templates(sources)
-        return {"variables": templates.variables, "errors": templates.errors}
+        return {"variables": templates.variables, "roles": templates.roles, "errors": templates.errors}
 
     lines = sys.stdin.buffer
     with suppress(ConnectionResetError):  # the router has died and left an answer unread

@@ -39,9 +39,7 @@ class ChatTemplate:
         self._names = frozenset(templates)
         self._renderers = Renderers(dict(templates))
         self._thread = ThreadPoolExecutor(NUM_PROCESSES, thread_name_prefix="chat-template")
-        compiled = self._compile()
-        self.takes_tools = FOR_TOOLS in templates or "tools" in compiled.variables.get(files.DEFAULT, ())
-        """Whether the model's template describes tools by itself."""
+        self._compiled = self._compile()
 
     @classmethod
     def load(cls, model_dir: Path, tokenizer_config_path: Path | None = None) -> Self | None:
@@ -56,6 +54,18 @@ class ChatTemplate:
         """Returns the source of the template of this name, or else of the one that is used with tools; TemplateError if
         there is none."""
         return self._templates[self._choose(chat_template, [])]
+
+    def reads(self, variable: str, chat_template: str | None = None) -> bool:
+        """Tells whether the template that `source` returns reads the variable, and so does something with it by itself.
+
+        One for tools reads `tools`, whatever it looks like.
+        """
+        name = self._choose(chat_template, [])
+        return variable in self._compiled.variables.get(name, ()) or (variable == "tools" and name == FOR_TOOLS)
+
+    def knows_role(self, role: str, chat_template: str | None = None) -> bool:
+        """Tells whether the template that `source` returns tells messages of this role from others."""
+        return role in self._compiled.roles.get(self._choose(chat_template, []), ())
 
     async def render_async(self, messages: Sequence[Message], /, **options: Any) -> str:
         """Does what `render` does, without holding up the event loop."""
@@ -94,7 +104,7 @@ class ChatTemplate:
         try:
             compiled = self._renderers.compile()
         except TemplateError as error:
-            compiled = Compiled({}, dict.fromkeys(self._names, str(error)))
+            compiled = Compiled({}, {}, dict.fromkeys(self._names, str(error)))
         for name, cause in compiled.errors.items():
             log.error("the chat template %r can't be used: %s", name, cause)
         return compiled

@@ -1,7 +1,7 @@
 """Tools: the functions that a client offers, which of them the answer may or must call, and how that is refused."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from penstock.router.errors import ToolError
@@ -18,11 +18,8 @@ class Tool:
     description: str | None
     parameters: dict[str, Any]
     is_strict: bool = False
-
-    def as_openai(self) -> dict[str, Any]:
-        """Returns the tool as templates that take tools expect it."""
-        described = {} if self.description is None else {"description": self.description}
-        return {"type": "function", "function": {"name": self.name, **described, "parameters": self.parameters}}
+    told: dict[str, Any] = field(default_factory=dict)
+    """The whole tool, as templates that take tools are told of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +35,17 @@ class Offer:
 Mode = Literal["none", "auto", "required"]
 
 
-def choose(tools: Sequence[Tool], mode: Mode, name: str | None, is_parallel: bool) -> Offer | None:
-    """Returns what is offered; None if nothing can be called. With a `name`, the answer is one call of that function.
+def named(tools: Sequence[Tool], names: Collection[str]) -> list[Tool]:
+    """Returns the tools of these names. ToolError if there is none of a name."""
+    found = {tool.name: tool for tool in reversed(tools)}
+    if missing := [name for name in names if name not in found]:
+        raise ToolError(f"Tool with name {missing[0]} not found")
+    return [found[name] for name in dict.fromkeys(names)]
 
-    ToolError if no tool has that name, or if there are none although one must be called.
-    """
-    if name is not None:
-        named = tuple(tool for tool in tools if tool.name == name)
-        if not named:
-            raise ToolError(f"Tool with name {name} not found")
-        return Offer(named[:1], must_call=True, is_parallel=False)
+
+def choose(tools: Sequence[Tool], mode: Mode, is_parallel: bool) -> Offer | None:
+    """Returns what is offered; None if nothing can be called. ToolError if there are no tools although one must be
+    called."""
     if not tools and mode == "required":
         raise ToolError("`tool_choice` is \"required\", but there are no `tools`")
     if not tools or mode == "none":

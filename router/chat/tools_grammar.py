@@ -12,7 +12,7 @@ import orjson
 
 from penstock.router.chat.tools import Offer, Tool
 from penstock.router.chat.tools_format import NAME, CallFormat
-from penstock.router.grammar.compiler import MAX_SOURCE, check_schema
+from penstock.router.grammar.compiler import MAX_SOURCE, check_schema, expression
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.grammar.schema import prepare
 from penstock.router.grammar.spec import GrammarSpec
@@ -26,9 +26,14 @@ _NO_CALL = r'TEXT: /(.|\n)*/ & ~/\s*\{\s*"name"\s*:(.|\n)*/'
 _OPENING = r'OPENING: /\s*\{\s*"name"\s*:\s*/'
 
 
-def tools_grammar(call_format: CallFormat, offer: Offer, marker_id: int | None = None) -> GrammarSpec:
+def tools_grammar(
+    call_format: CallFormat, offer: Offer, marker_id: int | None = None, form: GrammarSpec | None = None
+) -> GrammarSpec:
     """Returns the grammar of answers to an offer. `marker_id` is the special token that is the format's marker, if it
-    is one. A GrammarError names a strict tool whose schema can't be compiled."""
+    is one. With a `form`, for formats with a marker, an answer has this form, or is calls with no text before them.
+
+    A GrammarError names a strict tool whose schema can't be compiled, or says what is wrong with the form.
+    """
     more = f"({_text(call_format.separator)} call)*" if offer.is_parallel else ""
     rest = f"{more} {_text(call_format.end)}"
     header_start, _, after_name = call_format.header.partition(NAME)
@@ -39,8 +44,14 @@ def tools_grammar(call_format: CallFormat, offer: Offer, marker_id: int | None =
     else:
         after_marker = f"{_text(call_format.begin.removeprefix(call_format.marker))} call {rest}"
         marker = _text(call_format.marker) if marker_id is None else f"<[{marker_id}]>"
-        start = f"{marker} {after_marker}" if offer.must_call else f"TEXT | marked {after_marker}"
-        rules += [_TEXT, f"marked[lazy]: TEXT {marker}" if marker_id is None else f"marked: TEXT {marker}"]
+        if offer.must_call:
+            start = f"{marker} {after_marker}"
+        elif form is not None:
+            start = f"form | {marker} {after_marker}"
+            rules.append(f"form: {expression(form)}")
+        else:
+            start = f"TEXT | marked {after_marker}"
+            rules += [_TEXT, f"marked[lazy]: TEXT {marker}" if marker_id is None else f"marked: TEXT {marker}"]
     return GrammarSpec("lark", "\n".join([f"start: {start}", *rules]))
 
 

@@ -28,7 +28,7 @@ def add_to_messages(messages: Sequence[Message], text: str) -> list[Message]:
 
 def describe(tools: Sequence[Tool]) -> str:
     """Returns the functions as JSON, for a model that can read it."""
-    return json.dumps([tool.as_openai()["function"] for tool in tools], ensure_ascii=False)
+    return json.dumps([tool.told["function"] for tool in tools], ensure_ascii=False)
 
 
 def calls_as_text(message: Message) -> Message:
@@ -37,11 +37,13 @@ def calls_as_text(message: Message) -> Message:
         return message
     calls = [call["function"] for call in message["tool_calls"]]
     texts = [_call(function["name"], function["arguments"]) for function in calls]
-    content = f"{message['content']}\n" * bool(message["content"]) + PLAIN.separator.join(texts)
+    before = message.get("content") or ""
+    content = f"{before}\n" * bool(before) + PLAIN.separator.join(texts)
     rest = {key: value for key, value in message.items() if key != "tool_calls"}
     return {**rest, "content": content}
 
 
-def _call(name: str, arguments: dict[str, Any]) -> str:
+def _call(name: str, arguments: str | dict[str, Any]) -> str:
     header = PLAIN.header.removesuffix("{").replace(NAME, json.dumps(name, ensure_ascii=False))
+    arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
     return header + json.dumps(arguments, ensure_ascii=False) + PLAIN.close

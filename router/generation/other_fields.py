@@ -97,11 +97,11 @@ _PROMPTS: Refused = {
     "prompt_embeds": (), "prompt_template": (), "template_vars": ({},), "chat_template_str": (),
     "instruction_template": (), "instruction_template_str": (), "character": (), "response_prefix": ("",),
     "do_preprocess": (True,), "safe_prompt": _OFF, "prompt_mode": (), "task": (), "transforms": _EMPTY,
-    "plugins": _EMPTY, "data_sources": _EMPTY, "search_parameters": (), "documents": _EMPTY,
+    "plugins": _EMPTY, "data_sources": _EMPTY, "search_parameters": (),
     "mm_processor_kwargs": ({},), "media_io_kwargs": ({},), "use_audio_in_video": _OFF,
     "thinking": (), "think": (), "enable_thinking": (), "preserve_thinking": _OFF, "thinking_budget": (),
     "thinking_token_budget": (), "reasoning": ({},), "reasoning_budget": (), "reasoning_budget_tokens": (),
-    "reasoning_budget_message": ("",), "reasoning_format": ("none",), "reasoning_effort": (),
+    "reasoning_budget_message": ("",), "reasoning_format": ("none",),
     "functions": ([],), "function_call": ("none", "auto"), "verbosity": ("medium",), "web_search_options": (),
 }
 """Those that would change the prompt which a conversation makes."""
@@ -115,6 +115,7 @@ _TGI: Refused = {
 _CHATS: Refused = {
     "messages": (), "tools": ([],), "tool_choice": ("none", "auto"), "top_logprobs": _ZERO, "tool_prompt": (),
     "chat_template": (), "chat_template_kwargs": ({},), "add_generation_prompt": _OFF, "continue_final_message": _OFF,
+    "documents": _EMPTY, "reasoning_effort": (),
 }
 _OPENAI: Refused = {
     "max_tokens": (), "max_completion_tokens": (), "logprobs": (False, 0), "response_format": ({"type": "text"},),

@@ -108,13 +108,19 @@ def _limits() -> LLParserLimits:
 
 def _lark(spec: GrammarSpec) -> str:
     """Returns the grammar in llguidance's notation, which can express the other kinds too."""
-    if spec.kind == "json":
-        source = f"start: %json {prepare(spec.source)}"
-    elif spec.kind == "regex":
-        source = f"start: /{llguidance.regex_to_lark(spec.source, 'dw')}/"
-    else:
-        source = spec.source
+    source = spec.source if spec.kind == "lark" else f"start: {expression(spec)}"
     return LLMatcher.grammar_from_lark(source + _FREE_TOKENS)
+
+
+def expression(spec: GrammarSpec) -> str:
+    """Returns the grammar as the right side of a rule; GrammarError if its schema is not read."""
+    match spec.kind:
+        case "json":
+            return f"%json {prepare(spec.source)}"
+        case "regex":
+            return f"/{llguidance.regex_to_lark(spec.source, 'dw')}/"
+        case "lark":
+            return f"%lark {{\n{spec.source}\n}}"
 
 
 def check_schema(prepared: str) -> None:

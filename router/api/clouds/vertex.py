@@ -11,7 +11,8 @@ from pydantic import BaseModel, BeforeValidator, Field
 from penstock.router.api.http.body import json_response, read_json, to_body
 from penstock.router.api.http.headers import wish_of
 from penstock.router.api.openai import chat
-from penstock.router.api.openai.bodies import ChatBody, count_items
+from penstock.router.api.openai.bodies import ChatBody
+from penstock.router.api.openai.messages import count_items
 from penstock.router.api.tgi import generate as tgi
 from penstock.router.api.tgi.bodies import CompatBody
 from penstock.router.errors import NoInstances, Overloaded, ValidationError

@@ -1,9 +1,11 @@
 """Bodies of OpenAI's routes: fields, types and defaults as TGI, OpenAI and vLLM take them."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
+from penstock.router.api.openai.messages import Message, count_items
+from penstock.router.api.openai.tools import MAX_TOOLS, ToolBody, ToolChoice
 from penstock.router.generation.parameters import (
     Body,
     Float32,
@@ -12,16 +14,15 @@ from penstock.router.generation.parameters import (
     Stops,
     TokenIds,
     UInt32,
-    UInt64,
     to_list,
 )
 from penstock.router.grammar.forms import check_response_format
 
-MAX_TOOLS = 128
-"""The most tools that OpenAI takes."""
-MAX_ITEMS = 10_000
-"""Messages of a body, and the parts and calls in them. Reading them takes 10 to 20 µs each, while all others wait."""
 MAX_LISTS = 10_000
+
+
+Seed = Annotated[int, Field(ge=-(2**63), lt=2**64), AfterValidator(lambda seed: seed % 2**64)]
+"""OpenAI's are of 64 bits with a sign."""
 
 
 class StreamOptions(Body):
@@ -48,7 +49,7 @@ class OpenAIBody(Body):
     presence_penalty: Float32 | None = None
     logit_bias: LogitBias = {}
     n: UInt32 | None = None
-    seed: UInt64 | None = None
+    seed: Seed | None = None
     stop: Stops = []
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -70,6 +71,11 @@ class OpenAIBody(Body):
     guided_regex: Any = None
     guided_choice: Any = None
     guided_grammar: Any = None
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether each token is the likeliest: so few are left by `top_p`, too, if it is 0."""
+        return self.temperature == 0 or self.top_p == 0
 
 
 def _to_prompts(value: list[Any]) -> list[str | tuple[int, ...]]:
@@ -105,83 +111,9 @@ class CompletionBody(OpenAIBody):
     logprobs: UInt32 | None = None
 
 
-def count_items(messages: object) -> object:
-    """Returns the unread `messages` unchanged; ValueError if they have too many items."""
-    if isinstance(messages, list):
-        number = len(messages)
-        if number <= MAX_ITEMS:
-            number += sum(
-                len(inner) for message in messages if isinstance(message, dict)
-                for inner in (message.get("content"), message.get("tool_calls")) if isinstance(inner, list))
-        if number > MAX_ITEMS:
-            raise ValueError(f"supports up to {MAX_ITEMS} messages, parts and calls in all. Given: {number}")
-    return messages
-
-
-class Part(Body):
-    """A part of a message's content. Only parts of the type `text` are served; others are refused by their type."""
-
-    type: str
-    text: str | None = None
-
-
-class CalledFunction(Body):
-    """The function of a call. `arguments` is JSON as a string; TGI's clients send an object."""
-
-    name: str
-    arguments: str | dict[str, Any] | None = None
-
-
-class ToolCall(Body):
-    """A call that an earlier answer made. Some clients number their calls instead of naming them."""
-
-    id: str | int | None = None
-    type: str | None = None
-    function: CalledFunction
-
-
-class Message(Body):
-    """A message of a conversation. Fields that are not named here are handed to the chat template."""
-
-    model_config = ConfigDict(extra="allow")
-
-    role: str
-    content: str | Annotated[list[Part], Field(fail_fast=True)] | None = None
-    tool_calls: Annotated[list[ToolCall], Field(fail_fast=True)] | None = None
-
-
-class Function(Body):
-    """The function of a tool. TGI's clients may call its parameters `arguments`."""
-
-    name: Annotated[str, Field(min_length=1, max_length=128)]
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-    arguments: dict[str, Any] | None = None
-    strict: bool | None = None
-
-
-class ToolBody(Body):
-    """A function that the model may call."""
-
-    type: Literal["function"] = "function"
-    function: Function
-
-
-class NamedFunction(Body):
-    name: str
-
-
-class NamedTool(Body):
-    """The tool that the answer must call."""
-
-    type: Literal["function"] = "function"
-    function: NamedFunction
-
-
 class ChatBody(OpenAIBody):
-    """The body of `POST /v1/chat/completions` and `/chat_tokenize`. The second group is TGI's and vLLM's.
-
-    `tool_choice` as a text is `none`, `auto`, `required`, or, as in TGI, the name of a function.
+    """The body of `POST /v1/chat/completions` and `/chat_tokenize`. The second group is TGI's and vLLM's, the third
+    variables that some chat templates read.
     """
 
     model_config = ConfigDict(json_schema_extra={"examples": [
@@ -191,7 +123,7 @@ class ChatBody(OpenAIBody):
     logprobs: bool | None = None
     top_logprobs: UInt32 | None = None
     tools: Annotated[list[ToolBody], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
-    tool_choice: str | NamedTool | None = None
+    tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
 
     tool_prompt: str | None = None
@@ -199,3 +131,6 @@ class ChatBody(OpenAIBody):
     continue_final_message: bool | None = None
     chat_template: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+
+    documents: list[dict[str, Any]] | None = None
+    reasoning_effort: str | None = None

@@ -25,7 +25,7 @@ def parse(body: CompletionBody, service: Service) -> list[GenerationSpec]:
             inputs=prompt,
             parameters=common,
             n=num_candidates,
-            is_greedy=body.temperature == 0,
+            is_greedy=body.is_greedy,
             keep_stop=False,
             add_special_tokens=body.add_special_tokens is not False,
             has_openai_penalties=True,

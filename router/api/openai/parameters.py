@@ -8,8 +8,8 @@ from penstock.router.grammar.spec import GrammarSpec
 
 
 def max_tokens(body: OpenAIBody) -> int | None:
-    """Returns the limit on an answer's tokens, by either of its names; None if there is none."""
-    return body.max_completion_tokens if body.max_tokens is None else body.max_tokens
+    """Returns the limit on an answer's tokens, by either of its names, or the lower of both; None if there is none."""
+    return min((limit for limit in (body.max_completion_tokens, body.max_tokens) if limit is not None), default=None)
 
 
 def parameters(body: OpenAIBody, max_new_tokens: int | None, top_n_tokens: int | None) -> Parameters:
@@ -17,14 +17,14 @@ def parameters(body: OpenAIBody, max_new_tokens: int | None, top_n_tokens: int |
 
     Raises ValidationError if the body asks for a form of the answer that is none, or for more than one.
     """
-    is_greedy = body.temperature == 0
+    is_greedy = body.is_greedy
     return Parameters(
-        temperature=None if is_greedy else body.temperature,
+        temperature=None if body.temperature == 0 else body.temperature,
         repetition_penalty=body.repetition_penalty,
         frequency_penalty=body.frequency_penalty,
         presence_penalty=body.presence_penalty,
         top_k=None if body.top_k in (0, -1) else body.top_k,
-        top_p=None if body.top_p == 1 else body.top_p,
+        top_p=None if body.top_p in (0, 1) else body.top_p,
         typical_p=None if body.typical_p == 1 else body.typical_p,
         min_p=body.min_p,
         do_sample=not is_greedy,

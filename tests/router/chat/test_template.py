@@ -40,7 +40,7 @@ def test_demo_model():
     template = load(DEMO_MODEL)
     assert template.render(HELLO) == "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
     assert template.render(HELLO, add_generation_prompt=False) == "<|im_start|>user\nHello<|im_end|>\n"
-    assert not template.takes_tools
+    assert not template.reads("tools")
 
 
 def test_no_template(tmp_path):
@@ -64,7 +64,8 @@ def test_order_of_files(tmp_path):
 
 def test_named_templates(tmp_path):
     template = load(write(tmp_path, tokenizer_config__json={"chat_template": NAMED}))
-    assert template.takes_tools
+    assert template.reads("tools")
+    assert not template.reads("tools", "rag")
     assert template.render(HELLO) == "plain Hello"
     assert template.render(HELLO, tools=[CLOCK]) == "with clock"
     assert template.render(HELLO, chat_template="rag", tools=[CLOCK], documents=[{"title": "B"}]) == "from B"
@@ -138,7 +139,7 @@ def test_damaged_template_is_logged(caplog):
     ("tools", False), ("{% set tools = [] %}{{ tools }}", False),
     ("{% macro f(tools) %}{{ tools }}{% endmacro %}{{ f(1) }}", False)])
 def test_takes_tools(source, takes_tools):
-    assert ChatTemplate({"default": source}, {}).takes_tools is takes_tools
+    assert ChatTemplate({"default": source}, {}).reads("tools") is takes_tools
 
 
 def test_clients_can_not_rename_the_conversation():

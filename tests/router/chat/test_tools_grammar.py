@@ -14,6 +14,7 @@ from penstock.router.chat.tools_grammar import tools_grammar
 from penstock.router.chat.tools_parser import Arguments, CallBegin, CallParser, Content
 from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.grammar.matcher import GrammarError
+from penstock.router.grammar.spec import GrammarSpec
 from tests.router.grammar.grammar_driver import EOS_ID, TOKENIZER, accepts, allows, make_compiler
 
 TOOLS = (
@@ -58,6 +59,19 @@ async def test_what_is_accepted(compiler: GrammarCompiler, form: CallFormat) -> 
         grammar = await compiler.compile(tools_grammar(form, Offer(TOOLS)))
         assert accepts(grammar, "So:\n" + single)
         assert not accepts(grammar, "So:\n" + form.begin + "nothing")
+
+
+@pytest.mark.parametrize("form", [form for form in FORMATS if form.marker], ids=lambda form: form.name)
+@pytest.mark.parametrize("spec", [
+    GrammarSpec("json", '{"properties": {"a": {"const": "~&<"}}, "required": ["a"]}'),
+    GrammarSpec("regex", r'\{"a":"~&[<]"\}'), GrammarSpec("lark", 'start: "{" a\na: /"a":/ "\\"~&<\\"}"')],
+    ids=lambda spec: spec.kind)
+async def test_a_call_or_another_form(compiler: GrammarCompiler, form: CallFormat, spec: GrammarSpec) -> None:
+    single = form.begin + call(form, "weather", '{"city": "Rome"}') + form.end
+    grammar = await compiler.compile(tools_grammar(form, Offer(TOOLS), form=spec))
+    texts = ['{"a":"~&<"}', single, "Hi.", "", "{}", '{"a":"~&<"}' + single, "So: " + single,
+             form.begin + call(form, "other", "{}") + form.end]
+    assert [text for text in texts if accepts(grammar, text)] == ['{"a":"~&<"}', single]
 
 
 @pytest.mark.parametrize("marker_id", [None, 1])

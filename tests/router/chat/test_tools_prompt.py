@@ -20,15 +20,16 @@ def test_where_the_words_are_put() -> None:
 
 
 def test_description() -> None:
-    tools = [Tool("f", "Does ä.", {"type": "object", "properties": {}}), Tool("g", None, {})]
-    assert json.loads(describe(tools)) == [
-        {"name": "f", "description": "Does ä.", "parameters": {"type": "object", "properties": {}}},
-        {"name": "g", "parameters": {}}]
+    functions = [{"name": "f", "description": "Does ä.", "parameters": {"type": "object", "properties": {}}},
+                 {"name": "g", "parameters": {}}]
+    tools = [Tool(function["name"], None, {}, told={"type": "function", "function": function})
+             for function in functions]
+    assert json.loads(describe(tools)) == functions
 
 
 def test_calls_of_earlier_answers_read_as_a_model_is_asked_to_write_them() -> None:
     calls = [{"id": "1", "type": "function", "function": {"name": name, "arguments": arguments}}
-             for name, arguments in (("f", {"ä": [1]}), ('g"', {}))]
+             for name, arguments in (("f", '{"ä":[1]}'), ('g"', {}))]
     assert calls_as_text(USER) is USER
     message = calls_as_text({**ASSISTANT, "content": "", "tool_calls": calls})
     assert message.keys() == {"role", "content"}

@@ -118,6 +118,18 @@ async def test_token_ids(server: Server) -> None:
     assert streamed[1]["choices"][0]["prompt_token_ids"] is None
 
 
+async def test_the_lower_of_two_limits_holds(server: Server) -> None:
+    for fields, limit in (({"max_tokens": 3}, 3), ({"max_completion_tokens": 2}, 2),
+                          ({"max_tokens": 3, "max_completion_tokens": 2}, 2),
+                          ({"max_tokens": 1, "max_completion_tokens": 2}, 1)):
+        assert (await chat(server, **fields))["usage"]["completion_tokens"] == limit
+
+
+async def test_a_top_p_of_nothing_leaves_the_likeliest(server: Server) -> None:
+    await chat(server, top_p=0, temperature=0.7, seed=3)
+    assert not sampling_of(server).do_sample
+
+
 async def test_sampling(server: Server) -> None:
     await chat(server, temperature=0, top_p=1.0, seed=3)
     assert not sampling_of(server).do_sample
@@ -172,7 +184,7 @@ async def test_no_template(start: Start) -> None:
 
 @pytest.mark.parametrize(("fields", "told"), [
     ({"functions": [{"name": "f"}]}, "`functions`, other than [], is not supported"),
-    ({"reasoning_effort": "low"}, "`reasoning_effort` is not supported"),
+    ({"reasoning_effort": "low"}, "`reasoning_effort` is not supported by this model's chat template"),
     ({"modalities": ["text", "audio"]}, '`modalities`, other than ["text"], is not supported'),
     ({"bad_words": ["a"]}, "`bad_words`, other than [], is not supported"),
     ({"best_of": 2}, "`best_of`, other than 1, is not supported"),

@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 
 import jsonschema
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.scheduling.plan import Row
-from tests.fakes import ScriptedFleet
+from tests.fakes import LIMITS, ScriptedFleet
 from tests.router.api.conftest import Server, Start
 from tests.router.api.openai.chats import HELLO, TIME, WEATHER, chat, chunks, joined
 
@@ -89,6 +90,76 @@ async def test_a_form_of_the_answer(
     assert (choice["message"]["content"], choice["finish_reason"]) == ('{"a":1}', "stop")
     assert joined(await chunks(server, response_format=response_format)) == ('{"a":1}', [], ["stop"])
     assert server.fleet.masks
+
+
+FORMS = {"json_schema": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}},
+         "regex": {"type": "regex", "value": r'\{"a":(1|2)\}'},
+         "grammar": {"type": "grammar", "grammar": 'start: "{" pair "}"\npair: "\\"a\\":" /[12]/'}}
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_a_form_and_tools_of_which_none_can_be_called(server: Server, form: str) -> None:
+    for fields in ({"tools": []}, {"tools": [BOUNDED], "tool_choice": "none"}, {"tool_choice": "none"}):
+        message = (await chat(server, response_format=FORMS[form], **fields))["choices"][0]["message"]
+        assert message.keys() == {"role", "content"}
+        jsonschema.validate(json.loads(message["content"]), SCHEMA)
+
+
+async def test_a_form_gives_way_to_a_call_that_must_be(server: Server) -> None:
+    for choice in ("required", "weather", {"type": "allowed_tools", "allowed_tools": {
+            "mode": "required", "tools": [{"type": "function", "function": {"name": "weather"}}]}}):
+        fields = {"tools": [BOUNDED], "tool_choice": choice, "parallel_tool_calls": False}
+        answer = (await chat(server, response_format=FORMS["json_schema"], **fields))["choices"][0]
+        [call] = answer["message"]["tool_calls"]
+        jsonschema.validate(json.loads(call["function"]["arguments"]), BOUNDED["function"]["parameters"])
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_an_answer_in_a_form_or_a_call(
+    start: Start, hermes: ChatTemplate, grammars: GrammarCompiler, form: str
+) -> None:
+    """The model says which of both: nothing else can come."""
+    dice = await start(make_fleet=lambda _: ScriptedFleet(lambda row: 0, Dice()), grammars=grammars, template=hermes)
+    asked = {"tools": [BOUNDED], "response_format": FORMS[form], "parallel_tool_calls": False}
+    choices = (await chat(dice, n=16, **asked))["choices"]
+    called = [choice["message"]["tool_calls"] for choice in choices if choice["finish_reason"] == "tool_calls"]
+    texts = [choice["message"]["content"] for choice in choices if choice["finish_reason"] == "stop"]
+    assert (len(called) > 0, len(texts) > 0, len(called) + len(texts)) == (True, True, 16)
+    for [call] in called:
+        jsonschema.validate(json.loads(call["function"]["arguments"]), BOUNDED["function"]["parameters"])
+    for text in texts:
+        jsonschema.validate(json.loads(text), SCHEMA)
+    content, calls, reasons = joined(await chunks(dice, **asked))
+    assert ((content == "") is bool(calls), reasons) == (True, ["tool_calls" if calls else "stop"])
+
+
+async def test_a_form_alone_where_a_call_could_not_be_told_from_it(
+    start: Start, demo: ChatTemplate, grammars: GrammarCompiler
+) -> None:
+    dice = await start(make_fleet=lambda _: ScriptedFleet(lambda row: 0, Dice()), grammars=grammars, template=demo)
+    choices = (await chat(dice, tools=[BOUNDED], response_format=FORMS["json_schema"], n=8))["choices"]
+    for choice in choices:
+        jsonschema.validate(json.loads(choice["message"]["content"]), SCHEMA)
+
+
+async def test_a_form_and_tools_where_grammars_are_off(start: Start, hermes: ChatTemplate) -> None:
+    response = await (await start(template=hermes)).post("/v1/chat/completions", {
+        "messages": HELLO, "tools": [BOUNDED], "response_format": FORMS["json_schema"]})
+    assert response.status in (400, 422)
+    assert "grammar is not supported" in await response.text()
+
+
+async def test_a_form_and_more_tools_than_a_grammar_may_have(
+    start: Start, hermes: ChatTemplate, grammars: GrammarCompiler
+) -> None:
+    """The form binds all the same."""
+    tools = [{"type": "function", "function": {"name": "f", "description": "a", "parameters": {
+        "properties": {"a": {"enum": [f"{number:06}" for number in range(9000)]}}}}}]
+    server = await start(replace(LIMITS, max_input_tokens=200_000, max_total_tokens=200_100),
+                         make_fleet=lambda _: ScriptedFleet(lambda row: 0, Dice()), grammars=grammars,
+                         template=ChatTemplate({"default": "{% if tools %}<tool_call>{\"name\"{% endif %}Hello"}, {}))
+    message = (await chat(server, tools=tools, response_format=FORMS["json_schema"]))["choices"][0]["message"]
+    jsonschema.validate(json.loads(message["content"]), SCHEMA)
 
 
 async def test_schemas_that_cannot_be_had(server: Server) -> None:

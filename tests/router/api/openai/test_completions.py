@@ -167,6 +167,10 @@ async def test_without_a_limit_an_answer_runs_to_the_end_of_the_context(server: 
     ({"top_p": 1.0, "seed": 3}, {"do_sample": True, "seed": 3}),
     ({"top_p": 1, "temperature": 1, "seed": 3}, {"do_sample": True, "seed": 3}),
     ({"top_p": 0.5, "seed": 3}, {"do_sample": True, "seed": 3, "top_p": 0.5}),
+    ({"top_p": 0}, {}),
+    ({"top_p": 0.0, "temperature": 0.7, "seed": 3}, {}),
+    ({"seed": -1}, {"do_sample": True, "seed": 2**64 - 1}),
+    ({"seed": -(2**63)}, {"do_sample": True, "seed": 2**63}),
     ({"temperature": None, "top_p": None, "repetition_penalty": None, "seed": 3}, {"do_sample": True, "seed": 3}),
     ({"frequency_penalty": 0.5, "presence_penalty": -0.5, "temperature": 0},
      {"frequency_penalty": 0.5, "presence_penalty": -0.5}),
@@ -180,7 +184,7 @@ async def test_without_a_limit_an_answer_runs_to_the_end_of_the_context(server: 
 async def test_how_it_samples(server: Server, fields: dict[str, Any], sampling: dict[str, Any]) -> None:
     await complete(server, max_tokens=1, **fields)
     found = sampling_of(server)
-    seed = found.seed if "seed" not in fields else 0
+    seed = found.seed if "seed" not in fields else 0  # one that the server draws
     assert found == Sampling(**{"seed": seed, "raw_logprobs": True, **sampling})
 
 
@@ -272,7 +276,7 @@ async def test_another_shape(server: Server, fields: dict[str, object], what: st
 @pytest.mark.parametrize(("fields", "rule"), [
     ({"prompt": ""}, "`inputs` cannot be empty"),
     ({"temperature": -1}, "`temperature` must be strictly positive"),
-    ({"top_p": 0}, "`top_p` must be > 0.0 and < 1.0"),
+    ({"top_p": -0.5}, "`top_p` must be > 0.0 and < 1.0"),
     ({"top_p": 1.5, "temperature": 0}, "`top_p` must be > 0.0 and < 1.0"),
     ({"repetition_penalty": 0}, "`repetition_penalty` must be strictly positive"),
     ({"max_tokens": 0}, "`max_new_tokens` must be strictly positive"),
