@@ -58,7 +58,7 @@ async def read_json(request: web.Request) -> Any:
     encoding = ", ".join(request.headers.getall(hdrs.CONTENT_ENCODING, ())).strip()
     if encoding.lower() not in ("", "identity"):
         raise web.HTTPUnsupportedMediaType(
-            text=f"Expected request without `Content-Encoding`. Given: {_show(encoding)}")
+            text=f"Expected request without `Content-Encoding`. Given: {_show(ascii(encoding)[1:-1])}")
     try:
         return orjson.loads(await _read(request))
     except orjson.JSONDecodeError as error:

@@ -64,7 +64,7 @@ class Connection(RequestHandler):
             self._newest, self._head_size = self._messages[-1][1], 0
         elif is_head:
             self._head_size += len(data)
-            if self._head_size > MAX_HEAD and not self._force_close:
+            if self._head_size > MAX_HEAD and not (self._close or self._force_close):
                 self._refuse_head()
 
     def handle_error(
@@ -98,6 +98,7 @@ class Connection(RequestHandler):
 
     def _refuse_head(self) -> None:
         """Answers what has come as if the parser had found it too long."""
+        self._head_size = 0
         self._messages.append((_ErrInfo(0, LineTooLong(b"", MAX_HEAD), ""), EMPTY_PAYLOAD))
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)

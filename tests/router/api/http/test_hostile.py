@@ -187,6 +187,12 @@ async def test_a_head_that_is_too_long(server: Server, caplog: pytest.LogCapture
     assert lines_of_others(caplog) == []
 
 
+async def test_an_encoding_that_is_no_text(server: Server) -> None:
+    head = HEAD + b"content-encoding: \xff\r\ncontent-length: 2\r\nconnection: close\r\n\r\n"
+    answer = await exchange(server, head + b"{}")
+    assert status(answer) == 415
+
+
 async def test_a_head_behind_a_large_body(server: Server) -> None:
     """A body's bytes count for no head."""
     body = b'{"inputs": "%b"}' % (b"a" * 1_000_000)
