@@ -24,8 +24,17 @@ def write(record: RequestRecord, status: int, path: str | None = None) -> None:
         fields = {"request_id": request_id.current(), "route": record.route, "path": path, "status": status,
                   **_fields(record)}
         log.info("%s %d", record.route, status, extra={FIELDS: {
-            name: value[:_MAX_LENGTH] if isinstance(value, str) else value
-            for name, value in fields.items() if value is not None}})
+            name: _short(value) for name, value in fields.items() if value is not None}})
+
+
+def _short(value: object) -> object:
+    """Returns a text that is not too long, and seconds to the microsecond."""
+    match value:
+        case str():
+            return value[:_MAX_LENGTH]
+        case float():
+            return round(value, 6)
+    return value
 
 
 def status_of(record: RequestRecord, status: int) -> int:
