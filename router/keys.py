@@ -4,6 +4,7 @@ import hmac
 import re
 import stat
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from penstock.router.config import InvalidArgument
@@ -44,14 +45,14 @@ class Keys:
     def reload(self) -> int:
         """Reads the file again; returns how many keys there are now. After an InvalidArgument those from before
         hold."""
-        named = {f"key-{number}": key for number, key in enumerate(self._given, 1)}
-        named |= _read(self._file) if self._file else {}
-        self._keys = {_to_bytes(key): name for name, key in reversed(named.items())}
+        named = [(f"key-{number}", key) for number, key in enumerate(self._given, 1)]
+        named += _read(self._file) if self._file else []
+        self._keys = {_to_bytes(key): name for name, key in reversed(named)}
         return len(self._keys)
 
 
-def _read(file: Path) -> dict[str, str]:
-    """Reads the keys of a file by their names; empty lines and those that begin with `#` are none."""
+def _read(file: Path) -> list[tuple[str, str]]:
+    """Reads the keys of a file, each with its name; empty lines and those that begin with `#` are none."""
     try:
         if not stat.S_ISREG(file.stat().st_mode):
             raise InvalidArgument(f"`api_key_file`: {file} must be a regular file, for it is read several times")
@@ -59,18 +60,12 @@ def _read(file: Path) -> dict[str, str]:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise InvalidArgument(f"`api_key_file`: cannot read {file}: {reason}") from error
-    keys: dict[str, str] = {}
-    number, before = 0, ""
-    for line in lines:
+    keys: list[tuple[str, str]] = []
+    for before, line in pairwise(["", *lines]):
         if line and not line.startswith("#"):
             check_key("api_key_file", line)
-            number += 1
             given = _NAME.fullmatch(before)
-            name = given[1] if given else f"file-{number}"
-            if name in keys:
-                raise InvalidArgument(f"`api_key_file`: {file} names two keys {name}")
-            keys[name] = line
-        before = line
+            keys.append((given[1] if given else f"file-{len(keys) + 1}", line))
     if not keys:
         raise InvalidArgument(f"`api_key_file`: there is no key in {file}")
     return keys

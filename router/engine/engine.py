@@ -36,7 +36,6 @@ from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.speculation.speculation import Speculation
 from penstock.router.scheduling.step_budget import StepBudget
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS
-from penstock.router.scheduling.waits import Wait
 
 log = logging.getLogger(__name__)
 
@@ -395,7 +394,6 @@ class Engine:
         self.notify()
 
     def _note_occupancy(self) -> None:
-        now = self._scheduler.occupancy  # a group that is away has no memory to give
-        self._metrics.occupancy(self.name, now if self.has_group else now._replace(
-            free_blocks=0, waits={Wait.GROUP: now.num_waiting}))
+        now = self._scheduler.occupancy
+        self._metrics.occupancy(self.name, now if self.has_group else now.while_away())
         self._adapters.note()

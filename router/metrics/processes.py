@@ -22,7 +22,7 @@ class Processes(Collector):
 
     def collect(self) -> Iterator[Metric]:
         found: dict[str, Metric] = {}
-        for pid, name in self._named():
+        for name, pid in self._named().items():
             reader = ProcessCollector(pid=lambda pid=pid: pid, proc=str(self._proc),  # type: ignore[misc]
                                       registry=None)
             for metric in reader.collect():
@@ -31,12 +31,14 @@ class Processes(Collector):
                 found[metric.name].samples += metric.samples
         yield from found.values()
 
-    def _named(self) -> Iterator[tuple[int, str]]:
-        yield self._launcher, "launcher"
+    def _named(self) -> dict[str, int]:
+        """Returns the ids of the processes by their names; of two of one name, of which one ends, that of the other."""
+        named = {"launcher": self._launcher}
         for file in (self._proc / str(self._launcher) / "task").glob("*/children"):
             for pid in _read(file).split():
                 if name := name_of(_read(self._proc / pid / "cmdline").split("\0")):
-                    yield int(pid), name
+                    named[name] = int(pid)
+        return named
 
 
 def name_of(command: list[str]) -> str | None:
@@ -46,11 +48,11 @@ def name_of(command: list[str]) -> str | None:
         return None
     try:
         config = json.loads(command[command.index("--config") + 1])
-    except ValueError:
+        if module == "penstock.shard":
+            return f"shard-{config['rank']}"
+        return {"alone": "router", "engine": "engine"}.get(config["role"]) or f"front-{config['number']}"
+    except (ValueError, LookupError, TypeError):
         return None
-    if module == "penstock.shard":
-        return f"shard-{config['rank']}"
-    return {"alone": "router", "engine": "engine"}.get(config["role"]) or f"front-{config['number']}"
 
 
 def _read(file: Path) -> str:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.sequence import Sequence
-from penstock.router.scheduling.waits import Waits
+from penstock.router.scheduling.waits import Wait, Waits
 
 
 class Occupancy(NamedTuple):
@@ -23,6 +23,10 @@ class Occupancy(NamedTuple):
     """In tokens."""
     waits: Waits = MappingProxyType({})
     """Why those wait that wait."""
+
+    def while_away(self) -> "Occupancy":
+        """Returns what this is for a group that is away: it has no memory to give, and that is why sequences wait."""
+        return self._replace(free_blocks=0, waits={Wait.GROUP: self.num_waiting})
 
 
 def load_of(waiting: Collection[Sequence], running: Collection[Sequence], memory: KvMemory) -> float:

@@ -147,6 +147,14 @@ async def test_keys_have_names(start: Start, lines: Lines, tmp_path: Path) -> No
         (200, "key-1"), (200, "file-1"), (200, "alice"), (200, "file-3"), (401, None)]
 
 
+def test_names_in_a_file_take_no_key_away(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("# name: key-1\none\n# name: key-1\ntwo\ngiven\n")
+    keys = Keys(["given", "other"], file)
+    assert [keys.name_of(key) for key in ("given", "other", "one", "two", "three")] == [
+        "key-1", "key-2", "key-1", "key-1", None]
+
+
 async def test_the_adapter_is_named(start: Start, lines: Lines, tmp_path: Path) -> None:
     server = await start(adapters=Registry([AdapterSource("mine", write_adapter(tmp_path), "mine")], max_bytes=10_000))
     await server.generate(adapter_id="mine", max_new_tokens=2)

@@ -23,7 +23,8 @@ def router(role: str, number: int) -> list[str]:
 @pytest.mark.parametrize(("command", "name"), [
     (SHARD, "shard-3"), (router("alone", 0), "router"), (router("engine", 0), "engine"),
     (router("front", 2), "front-2"), (["python", "-m", "penstock.shard"], None), (["sleep", "9"], None),
-    (["cat", "penstock.shard", "--config", "x"], None), ([""], None)])
+    (["cat", "penstock.shard", "--config", "x"], None), (["cat", "penstock.shard", "--config", "{}"], None),
+    (["cat", "penstock.shard", "--config", "5"], None), ([""], None)])
 def test_names(command: list[str], name: str | None) -> None:
     assert name_of(command) == name
 
@@ -47,6 +48,17 @@ def test_real_processes() -> None:
         assert series[f'process_open_fds{{process="{name}"}}'] > 2
     assert text.count("# TYPE process_cpu_seconds_total counter\n") == 1
     assert "process_cpu_seconds{" not in text
+
+
+def test_each_name_is_there_once(tmp_path: Path) -> None:
+    """Also while one shard ends and the next in its place starts; twice the same series is an error to Prometheus."""
+    children = tmp_path / "1/task/1/children"
+    children.parent.mkdir(parents=True)
+    children.write_text("7 8 9 ")
+    for pid in (7, 8):  # the third has ended meanwhile
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "cmdline").write_text("\0".join(SHARD))
+    assert Processes(1, tmp_path)._named() == {"launcher": 1, "shard-3": 8}
 
 
 def test_where_there_is_no_proc(tmp_path: Path) -> None:

@@ -84,6 +84,14 @@ def test_for_a_suspect() -> None:
     assert waits(scheduler) == {Wait.SUSPECT: 1}
 
 
+def test_for_a_group_that_is_away() -> None:
+    scheduler = make_scheduler()
+    for id in range(3):
+        scheduler.add(make_sequence(id))
+    away = scheduler.occupancy.while_away()
+    assert (away.waits, away.free_blocks) == ({Wait.GROUP: 3}, 0)
+
+
 def test_those_that_leave_do_not_count() -> None:
     scheduler = make_scheduler(max_slots=1)
     for id in range(4):
