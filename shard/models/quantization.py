@@ -22,6 +22,7 @@ from penstock.shard.models.quantization_methods import (
 from penstock.shard.models.rounding_methods import ROUNDINGS, round_when_loaded
 
 KEY = "quantization_config"
+FIRST_KEY = "compression_config"         # what compressed-tensors' first files call it
 OLD_FILES = {"quantize_config.json": "gptq", "quant_config.json": "awq"}
 """AutoGPTQ's and AutoAWQ's own files, beside a config.json without quantization_config, and what they are of where they
 do not say it."""
@@ -66,13 +67,14 @@ def read_weight_format(keys: Keys, options: ModelOptions, names: TensorNames) ->
 
 def section_of(keys: Keys) -> Keys | None:
     """Returns the keys of the quantisation; None if there is none. Raises ModelConfigError."""
-    value: Any = keys.get(KEY)
+    key = KEY if keys.get(KEY) is not None else FIRST_KEY
+    value: Any = keys.get(key)
     if value is None:
         old = (keys.path.with_name(name) for name in OLD_FILES)
         return next((Keys.read(path) for path in old if path.exists()), None)
     if not isinstance(value, dict) or not value:
-        raise keys.error(KEY, f"none, or a quant_method of {', '.join(sorted(QUANTIZATIONS))}")
-    return keys.section(KEY)
+        raise keys.error(key, f"none, or a quant_method of {', '.join(sorted(QUANTIZATIONS))}")
+    return keys.section(key)
 
 
 def _method_of_old_file(keys: Keys) -> str | None:

@@ -134,6 +134,25 @@ def test_many_added_tokens_hold_nothing_up(tmp_path: Path) -> None:
     assert "had requests left" not in server.log.read_text()
 
 
+@pytest.mark.parametrize("ends", [[-1, 2, 8192, 151645], [8192]])
+def test_end_tokens_that_the_model_has_not_harm_nothing(tmp_path: Path, ends: list[int]) -> None:
+    """The tokenizer's own end token is one where the files name none that the model has."""
+    async def ask(server: Server) -> str:
+        async with many_clients() as session:
+            least = await generate(session, server.url, "def open(path):", max_new_tokens=3, min_tokens=1)
+            assert least.text
+            return (await generate(session, server.url, "1 2 3", max_new_tokens=8,
+                                   grammar={"type": "regex", "value": "[0-9]{3}"})).text
+
+    model = spoilt_models.with_keys(tmp_path, eos_token_id=ends)
+    (model / "generation_config.json").unlink()
+    with serve(tmp_path, "--num-shard", "2", model=model) as server:
+        shards = {rank: shard.pid for rank, shard in server.shards().items()}
+        assert asyncio.run(ask(server)).isdigit()
+        assert {rank: shard.pid for rank, shard in server.shards().items()} == shards
+        assert server.log.read_text().count("cannot be generated, for the model has 8192 tokens, and so") == 1
+
+
 def test_a_request_that_yields_nan_is_told_and_others_go_on(tmp_path: Path) -> None:
     model = spoilt_models.with_nan_token(tmp_path)
     poisoned = "Hello" + Tokenizer.from_file(str(model / "tokenizer.json")).decode([spoilt_models.NAN_TOKEN]) + " you"

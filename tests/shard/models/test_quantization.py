@@ -175,3 +175,35 @@ def test_old_checkpoints_say_it_in_a_file_of_its_own(tmp_path: Path) -> None:
     assert isinstance(read(tmp_path, None).format_of(Q), Gptq)
     with pytest.raises(ModelConfigError, match=r"quantize_config.json: --quantize awq, but the checkpoint's quant_"):
         read(tmp_path, None, ModelOptions("awq"))
+
+
+@pytest.mark.parametrize(("file", "content", "name"), [
+    ("quantize_config.json", {"bits": 4, "group_size": 128, "desc_act": False}, "gptq"),
+    ("quantize_config.json", {"w_bit": 4, "q_group_size": 128, "zero_point": True, "version": "GEMM"}, "awq"),
+    ("quant_config.json", {"w_bit": 4, "q_group_size": 128, "zero_point": True, "version": "GEMM",
+                           "modules_to_not_convert": None}, "awq"),
+    ("quant_config.json", {"w_bit": 4, "q_group_size": 128, "zero_point": True}, "awq"),
+    ("quant_config.json", {"quant_method": "gptq", "bits": 4, "group_size": 128}, "gptq"),
+])
+def test_files_of_quantisers_beside_a_configuration_without_their_keys(
+    tmp_path: Path, file: str, content: dict[str, Any], name: str
+) -> None:
+    (tmp_path / file).write_text(json.dumps(content))
+    quantization = read(tmp_path, None)
+    assert quantization.name == name
+    assert vars(quantization.format_of(Q)) == vars(read(tmp_path, GPTQ if name == "gptq" else AWQ).format_of(Q))
+    assert quantization.format_of(HEAD) is DENSE
+
+
+def test_a_file_of_a_quantiser_that_makes_no_sense(tmp_path: Path) -> None:
+    (tmp_path / "quant_config.json").write_text('{"w_bit": 3}')
+    with pytest.raises(ModelConfigError, match=r"quant_config.json: w_bit: expected 4, the only one .*, found 3"):
+        read(tmp_path, None)
+
+
+def test_the_first_name_of_compressed_tensors_section(tmp_path: Path) -> None:
+    first = read(tmp_path, None, compression_config=compressed())
+    assert first.name == "compressed-tensors"
+    assert vars(first.format_of(Q)) == vars(read(tmp_path, compressed()).format_of(Q))
+    with pytest.raises(ModelConfigError, match=r"config.json: compression_config: expected none, or a quant_method of"):
+        read(tmp_path, None, compression_config=[1])
