@@ -1,6 +1,8 @@
 """Lets transformers read a checkpoint into a class of its own."""
 
+import json
 import logging
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +14,7 @@ from penstock.shard.fallback import architectures
 from penstock.shard.models.keys import Keys, ModelConfigError, is_integer
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.rank_weights import Progress
+from penstock.shard.weights.safetensors_files import INDEX_FILE, SINGLE_FILE
 from penstock.shard.weights.stored import CheckpointError
 
 MOST_LAYERS = 4096
@@ -29,11 +32,10 @@ def load(directory: Path, dtype: torch.dtype, progress: Progress | None) -> Any:
     keys = Keys.read(directory / "config.json")
     model_class = architectures.model_class(keys)
     check_counts(keys)
-    _check_files(directory)
-    with _quiet(), _telling(progress):
+    with _indexed(directory) as indexed, _quiet(), _telling(progress):
         try:
             model, found = model_class.from_pretrained(
-                directory, dtype=dtype, local_files_only=True, trust_remote_code=False, use_safetensors=True,
+                indexed, dtype=dtype, local_files_only=True, trust_remote_code=False, use_safetensors=True,
                 output_loading_info=True)
         except MemoryError:
             raise
@@ -54,9 +56,20 @@ def check_counts(keys: Keys) -> None:
             check_counts(keys.section(name))
 
 
-def _check_files(directory: Path) -> None:
-    """Raises CheckpointError for files that are missing, cut short or damaged."""
-    Checkpoint(directory)
+@contextmanager
+def _indexed(directory: Path) -> Iterator[Path]:
+    """Yields a checkpoint's directory while the block runs: if it has no index of its files, which transformers wants,
+    one of links to them that has. Raises CheckpointError for files that are missing, cut short or damaged."""
+    entries = Checkpoint(directory).entries
+    if any((directory / name).exists() for name in (SINGLE_FILE, INDEX_FILE)):
+        yield directory
+        return
+    with tempfile.TemporaryDirectory(prefix="penstock-index-", ignore_cleanup_errors=True) as folder:
+        for path in directory.iterdir():
+            Path(folder, path.name).symlink_to(path.resolve())
+        weight_map = {name: entry.path.name for name, entry in entries.items()}
+        Path(folder, INDEX_FILE).write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+        yield Path(folder)
 
 
 def _check_found(directory: Path, found: dict[str, Any]) -> None:

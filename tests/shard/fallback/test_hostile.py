@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from penstock.shard.communication.distributed import Group
 from penstock.shard.fallback import architectures
+from penstock.shard.fallback.load import load
 from penstock.shard.fallback.model import TransformersModel
 from penstock.shard.models.keys import ModelConfigError
 from penstock.shard.models.model_options import AS_STORED, ModelOptions
@@ -79,3 +81,14 @@ def test_what_native_models_alone_have_is_refused(model: Path) -> None:
 def test_without_transformers_a_sentence_says_what_helps(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(architectures, "is_installed", lambda: False)
     assert "pip install 'penstock[transformers]'" in refusal(model)
+
+
+def test_files_without_an_index_are_read(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").symlink_to(model / "config.json")
+    tensors = load_file(model / "model.safetensors")
+    names = sorted(tensors)
+    for number, part in enumerate((names[::2], names[1::2])):
+        save_file({name: tensors[name] for name in part}, tmp_path / f"part-{number}.safetensors", {"format": "pt"})
+    theirs, ours = (load(folder, torch.float32, None).state_dict() for folder in (model, tmp_path))
+    assert theirs.keys() == ours.keys()
+    assert all(torch.equal(theirs[name], ours[name]) for name in theirs)
