@@ -6,13 +6,15 @@ as quantised checkpoints have them (`^(?!.*vision).*$`): these are patterns of t
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 MAX_LENGTH = 1 << 16
+MAX_PATTERNS, MAX_WORK = 4096, 1 << 18
+"""Of one file: how many patterns, and the characters of all, each as often as the largest count of its pattern says."""
 MAX_COUNT = 100
 """In `{n}`, of which none may be within another's group: what is repeated is compiled so often."""
 
@@ -61,6 +63,17 @@ class _Alternative:
         behind = text[self.length:]
         return (self.head(text[:self.length]) and all(look(behind) is wanted for wanted, look in self.looks)
                 and self.rest(text[self.length:until]))
+
+
+def check_work(texts: Collection[str]) -> None:
+    """Raises PatternError if so many patterns of a file would take long to compile."""
+    if len(texts) > MAX_PATTERNS:
+        raise PatternError(f"there are {len(texts)} patterns, at most {MAX_PATTERNS} are read")
+    work = sum(len(text) * max(1, *(int(count[:9]) for count in re.findall(r"[0-9]+(?=,?[0-9]*\})", text)), 1)
+               for text in texts)
+    if work > MAX_WORK:
+        raise PatternError(f"all patterns together have {work} characters, with their repetitions by numbers, at most "
+                           f"{MAX_WORK} are read")
 
 
 class Pattern:

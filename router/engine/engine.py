@@ -102,9 +102,8 @@ class Engine:
         self.is_stuck = False
         """Whether a step has taken so long that it is suspected."""
         self._work = asyncio.Event()
-        self._adapters = AdapterLoader(
-            fleet, self._scheduler, adapters, metrics.adapters.of(name), self._requests.fail_adapter, self._work.set,
-            self._requests.adapters)
+        self._adapters = AdapterLoader(fleet, self._scheduler, adapters, metrics.adapters.of(name),
+                                       self._requests.fail_adapter, self._work.set, self._requests.adapters)
         self.is_healthy = True
         """Whether the engine takes requests: also while the group is away, as long as requests wait for it."""
         self.has_group = False

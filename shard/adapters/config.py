@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.shard.adapters.error import AdapterError
 from penstock.system.json_objects import parse_object
-from penstock.system.patterns import Pattern, PatternError
+from penstock.system.patterns import Pattern, PatternError, check_work
 from penstock.system.regular_files import read_regular
 
 log = logging.getLogger(__name__)
@@ -19,7 +19,6 @@ CONFIG_FILE = "adapter_config.json"
 MAX_RANK = 256
 MAX_ALPHA = 1e30                         # with which any rank has a scale that float32 holds
 MAX_BYTES, MAX_VALUES = 1 << 20, 1 << 16
-MAX_PATTERNS = 4096                      # of the names of modules
 MAX_SHOWN = 80                           # characters of a value in a message
 
 Patterns = tuple[tuple[Pattern, str, Any], ...]
@@ -131,8 +130,12 @@ def _shown(value: object) -> str:
 def _patterns(path: Path, values: Mapping[str, Any], key: str) -> Patterns:
     """Returns the numbers of modules by the patterns of their names, which PEFT puts behind any beginning."""
     given = values.get(key) or {}
-    if not isinstance(given, dict) or len(given) > MAX_PATTERNS:
-        raise AdapterError(f"{path}: {key} is no object of at most {MAX_PATTERNS} names and their numbers")
+    if not isinstance(given, dict):
+        raise AdapterError(f"{path}: {key} is no object of names and numbers")
+    try:
+        check_work(given)
+    except PatternError as error:
+        raise AdapterError(f"{path}: {key} is too much: {error}") from error
     found = []
     for name, number in given.items():
         try:

@@ -6,7 +6,7 @@ from penstock.kernels.quantised_linear.activations import Activations
 from penstock.shard.models.keys import Keys
 from penstock.shard.models.model_options import ModelOptions, Quantization
 from penstock.shard.models.names import TensorNames
-from penstock.shard.models.quantised_linears import check_known, pattern_of, texts
+from penstock.shard.models.quantised_linears import check_known, check_patterns, pattern_of, texts
 from penstock.shard.weights.compressed import CompressedIntegers
 from penstock.shard.weights.dense import DENSE
 from penstock.shard.weights.float8 import Float8
@@ -36,6 +36,10 @@ def read_compressed_tensors(keys: Keys, options: ModelOptions, names: TensorName
     sparsity.expect("format", PLAIN)
     check_known(keys.section("transform_config"), (), ())
     groups = keys.section("config_groups")
+    lists = {"ignore": texts(keys, "ignore"), "config_groups": [
+        target for name in groups.names for target in texts(groups.section(name), "targets")]}
+    for key, patterns in lists.items():
+        check_patterns(keys, key, [text for text in patterns if text.startswith("re:")])
     targets: list[tuple[str, Matches, WeightFormat]] = []
     used: set[Activations] = set()
     for name in groups.names:

@@ -1,15 +1,13 @@
 """Which linears of a quantised checkpoint are stored in its format, and which as plain numbers."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from penstock.shard.models.keys import Keys
 from penstock.shard.models.names import TensorNames
 from penstock.shard.weights.dense import DENSE
 from penstock.shard.weights.format import FormatOf, WeightFormat
-from penstock.system.patterns import WHOLE, Pattern, PatternError
-
-MAX_NAMES = 8192                         # in one list
+from penstock.system.patterns import WHOLE, Pattern, PatternError, check_work
 
 INPUTS = "--activations says what the inputs of linears are multiplied as"
 UNFOLLOWED = {
@@ -37,6 +35,7 @@ def is_kept(keys: Keys, names: TensorNames, *lists: str, keeps_head: bool = Fals
     keeps_head  it always is
     """
     given = [text.removeprefix("re:") for key in lists for text in texts(keys, key)]  # as AutoFP8 marks them
+    check_patterns(keys, lists[0], given)
     is_given = any(keys.get(key) is not None for key in lists)
     patterns = [(text, pattern_of(keys, lists[0], text, r"(?:\.|\z)"), pattern_of(keys, lists[0], text, WHOLE))
                 for text in given]
@@ -58,9 +57,17 @@ def texts(keys: Keys, key: str) -> list[str]:
     """Returns the list of texts under a key; it may be absent."""
     values: Any = keys.get(key)
     values = [] if values is None else values
-    if not isinstance(values, list) or len(values) > MAX_NAMES or not all(isinstance(value, str) for value in values):
-        raise keys.error(key, f"a list of at most {MAX_NAMES} names")
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise keys.error(key, "a list of names")
     return values
+
+
+def check_patterns(keys: Keys, key: str, patterns: Collection[str]) -> None:
+    """Raises ModelConfigError for so many patterns that they would take long to compile."""
+    try:
+        check_work(patterns)
+    except PatternError as error:
+        raise keys.error(key, f"less ({error})") from None
 
 
 def pattern_of(keys: Keys, key: str, text: str, end: str = "") -> Pattern:

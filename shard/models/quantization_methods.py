@@ -6,7 +6,7 @@ from typing import Any
 from penstock.shard.models.keys import Keys, ModelConfigError
 from penstock.shard.models.model_options import ModelOptions, Quantization
 from penstock.shard.models.names import TensorNames
-from penstock.shard.models.quantised_linears import MAX_NAMES, all_but, check_known, is_kept, pattern_of
+from penstock.shard.models.quantised_linears import all_but, check_known, check_patterns, is_kept, pattern_of
 from penstock.shard.weights.awq import Awq
 from penstock.shard.weights.bitsandbytes import BitsAndBytes4, BitsAndBytes8
 from penstock.shard.weights.dense import DENSE
@@ -80,8 +80,7 @@ def _rules(keys: Keys, make: Callable[[Keys], Gptq]) -> list[tuple[Pattern, Weig
     that they are quantised otherwise."""
     rules: list[tuple[Pattern, WeightFormat]] = []
     section = keys.section("dynamic")
-    if len(section.names) > MAX_NAMES:
-        raise keys.error("dynamic", f"at most {MAX_NAMES} patterns")
+    check_patterns(keys, "dynamic", section.names)
     for name in keys.get("dynamic") or {}:
         pattern = pattern_of(section, name, name.removeprefix("-:").removeprefix("+:"))
         if name.startswith("-:"):

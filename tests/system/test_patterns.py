@@ -42,7 +42,7 @@ AHEAD = st.builds("(?{}{})".format, st.sampled_from("=!"), PLAIN)
 
 
 @given(st.sampled_from(("", "^", "a", "[ab].")), st.lists(AHEAD, max_size=2), PLAIN, PLAIN, st.text("ab.1", max_size=6))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_any_pattern_that_is_read_matches_as_pythons(
     head: str, looks: list[str], rest: str, other: str, name: str
 ) -> None:
