@@ -19,7 +19,7 @@ class DescribeRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class Facts(_message.Message):
-    __slots__ = ("model_id", "dtype", "kv_dtype", "block_size", "num_blocks", "vocab_size", "eos_token_ids", "context_length", "rank", "world_size", "answers", "numerics", "kv_groups", "weights_digest", "step_tokens", "memory_id", "first_blocks", "num_states", "implementation", "keeps_bits", "takes_adapters", "draft_context", "group", "shards_here", "num_stages")
+    __slots__ = ("model_id", "dtype", "kv_dtype", "block_size", "num_blocks", "vocab_size", "eos_token_ids", "context_length", "rank", "world_size", "answers", "numerics", "kv_groups", "weights_digest", "step_tokens", "memory_id", "first_blocks", "num_states", "implementation", "keeps_bits", "takes_adapters", "draft_context", "group", "shards_here", "num_stages", "settings_digest")
     MODEL_ID_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     KV_DTYPE_FIELD_NUMBER: _ClassVar[int]
@@ -45,6 +45,7 @@ class Facts(_message.Message):
     GROUP_FIELD_NUMBER: _ClassVar[int]
     SHARDS_HERE_FIELD_NUMBER: _ClassVar[int]
     NUM_STAGES_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     model_id: str
     dtype: str
     kv_dtype: str
@@ -70,7 +71,8 @@ class Facts(_message.Message):
     group: str
     shards_here: int
     num_stages: int
-    def __init__(self, model_id: _Optional[str] = ..., dtype: _Optional[str] = ..., kv_dtype: _Optional[str] = ..., block_size: _Optional[int] = ..., num_blocks: _Optional[int] = ..., vocab_size: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., context_length: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., answers: _Optional[bool] = ..., numerics: _Optional[str] = ..., kv_groups: _Optional[int] = ..., weights_digest: _Optional[str] = ..., step_tokens: _Optional[int] = ..., memory_id: _Optional[str] = ..., first_blocks: _Optional[int] = ..., num_states: _Optional[int] = ..., implementation: _Optional[str] = ..., keeps_bits: _Optional[bool] = ..., takes_adapters: _Optional[bool] = ..., draft_context: _Optional[int] = ..., group: _Optional[str] = ..., shards_here: _Optional[int] = ..., num_stages: _Optional[int] = ...) -> None: ...
+    settings_digest: str
+    def __init__(self, model_id: _Optional[str] = ..., dtype: _Optional[str] = ..., kv_dtype: _Optional[str] = ..., block_size: _Optional[int] = ..., num_blocks: _Optional[int] = ..., vocab_size: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., context_length: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., answers: _Optional[bool] = ..., numerics: _Optional[str] = ..., kv_groups: _Optional[int] = ..., weights_digest: _Optional[str] = ..., step_tokens: _Optional[int] = ..., memory_id: _Optional[str] = ..., first_blocks: _Optional[int] = ..., num_states: _Optional[int] = ..., implementation: _Optional[str] = ..., keeps_bits: _Optional[bool] = ..., takes_adapters: _Optional[bool] = ..., draft_context: _Optional[int] = ..., group: _Optional[str] = ..., shards_here: _Optional[int] = ..., num_stages: _Optional[int] = ..., settings_digest: _Optional[str] = ...) -> None: ...
 
 class HealthRequest(_message.Message):
     __slots__ = ()

@@ -2,7 +2,6 @@
 
 import os
 import re
-from pathlib import Path
 
 _ANY = r"PATH|HOME|USER|LOGNAME|TMPDIR|TE?MP|TZ|TZDIR|LANG|LANGUAGE|LC_\w+|LD_\w+|PYTHON\w*|VIRTUAL_ENV|COVERAGE\w*"
 _NETWORK = r"SSL_CERT_\w+|\w+_PROXY|\w+_proxy|GRPC_\w+|OTEL_\w+"
@@ -10,16 +9,6 @@ _COMPUTE = (r"KERNELS\w*|SHARD_DIE_ON_TOKEN|XDG_CACHE_HOME|CXX|CC|CUDA\w*|NVIDIA
             r"PYTORCH_\w+|TRITON_\w+|OMP_\w+|GOMP_\w+|KMP_\w+|MKL_\w+|OPENBLAS_\w+|ATEN_\w+|ONEDNN_\w+|"
             r"DNNL_\w+|MALLOC_\w+|GLIBC_\w+")
 _TOKENIZER = r"RAYON_\w+|TOKENIZERS_\w+|MALLOC_\w+|GLIBC_\w+"
-
-
-def cache_folder() -> Path | None:
-    """Returns where the user's programs keep what they can make again; None for a user without a home."""
-    if given := os.environ.get("XDG_CACHE_HOME"):
-        return Path(given)
-    try:
-        return Path.home() / ".cache"
-    except RuntimeError:
-        return None
 
 
 QUIET = {"GRPC_VERBOSITY": "NONE"}

@@ -15,7 +15,7 @@ FACTS = Facts(
     memory_id="one",
     model_id="fake", dtype="float32", kv_dtype="float32", block_size=16, num_blocks=256, vocab_size=8192,
     eos_token_ids=frozenset({2}), context_length=2048, world_size=1, numerics="scripted", weights_digest="0",
-    step_tokens=256)
+    settings_digest="s0", step_tokens=256)
 LIMITS = Limits(max_input_tokens=1023, max_total_tokens=1024, max_batch_prefill_tokens=256, max_slots=128)
 
 

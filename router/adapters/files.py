@@ -56,6 +56,12 @@ def read(folder: Path, max_weights: int) -> AdapterFiles:
     return AdapterFiles(digest, config_digest, num_weights)
 
 
+def stamp(folder: Path) -> tuple[tuple[int, ...], ...]:
+    """Returns what the system says of the files, which is other than before once one of them was changed, and nothing
+    of those that are gone."""
+    return tuple(_stamp(folder / name) for name in (CONFIG, TENSORS))
+
+
 def check(folder: Path) -> None:
     """Raises FileError if a file is missing, or the configuration is of an adapter that can't be served."""
     check_config(folder)
@@ -95,6 +101,14 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         raise FileError(path, "there is no such file; adapters in other formats are not read") from error
     except OSError as error:
         raise FileError(path, error.strerror or str(error)) from error
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    try:
+        found = path.stat()
+    except (OSError, ValueError):        # the latter for what is no path
+        return ()
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _num_weights(path: Path, file: BinaryIO) -> int:

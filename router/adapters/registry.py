@@ -20,6 +20,8 @@ MAX_KNOWN = 100_000
 """How many names there may be at once."""
 MAX_REMOVED = 10_000
 """How many names that were removed are remembered."""
+LOOK_SECONDS = 0.5
+"""For how long a request waits to see whether its adapter's files were changed."""
 MAX_NAMED = 10
 """How many names a message tells."""
 
@@ -43,7 +45,8 @@ class Adapter:
 
 
 class Registry:
-    """Knows adapters by name, thousands if need be; their files are read when they are first used.
+    """Knows adapters by name, thousands if need be; their files are read when they are first used, and again when they
+    are used after they were changed.
 
     `model_id` and `dtype` are the model's, and `max_bytes` is the most that an adapter may have. `read` takes an
     adapter's folder and the most weights that it may have; it may take its time. What is kept of names that are gone
@@ -60,8 +63,11 @@ class Registry:
         self.max_bytes = max_bytes
         self._read = read
         self.readers = Readers()
+        self._lookers = Readers(LOOK_SECONDS)
         self._reading: dict[str, asyncio.Task[Adapter]] = {}
         """By name; one that is done has the adapter."""
+        self._stamps: dict[str, tuple[tuple[int, ...], ...]] = {}
+        """By name, those of the files when they were read."""
         self._removed: dict[str, None] = {}
         """The names that were removed last, and not added again."""
         self._numbers = Numbers()
@@ -117,7 +123,7 @@ class Registry:
         raise ValidationError(f"`adapter_id` must be one of {', '.join(names)}{more}. Given: `{name:.64}`")
 
     async def get(self, name: str) -> Adapter:
-        """Returns the adapter of a name; reads its files, if that was not done, in a thread.
+        """Returns the adapter of a name; reads its files, if that was not done since they were changed, in a thread.
 
         Raises ValidationError if there is none of this name or it is too large, GenerationError if its files can't be
         used.
@@ -177,29 +183,50 @@ class Registry:
         """Has the files of an adapter that shards refuse read anew when it is next used: they may have changed."""
         reading = self._reading.get(adapter.name)
         if reading is not None and _result(reading) is adapter:
-            del self._reading[adapter.name]
+            self._drop(adapter.name, reading)
 
     def _forget(self, name: str) -> Adapter | None:
         del self._sources[name]
+        self._stamps.pop(name, None)
         reading = self._reading.pop(name, None)
         return None if reading is None else _result(reading)
 
     async def _load(self, source: AdapterSource) -> Adapter:
         """Reads an adapter's files once, for all who wait for them, of whom some may leave."""
         reading = self._reading.get(source.name)
+        if reading is not None and await self._has_changed(source, reading):
+            self._drop(source.name, reading)
+            reading = self._reading.get(source.name)  # others may have seen it, too
         if reading is None:
             reading = self._reading[source.name] = asyncio.create_task(self._read_files(source))
             reading.add_done_callback(_result)  # or asyncio complains of an error that nobody waited for
         try:
             return await asyncio.shield(reading)
         except Exception:  # the files may be mended
-            if self._reading.get(source.name) is reading:
-                del self._reading[source.name]
+            self._drop(source.name, reading)
             raise
+
+    async def _has_changed(self, source: AdapterSource, reading: asyncio.Task[Adapter]) -> bool:
+        """Tells whether files that were read are others now. Those that are gone may be loaded still, and so may those
+        on a disk that does not answer."""
+        if not reading.done():
+            return False
+        try:
+            now = await self._lookers.read(source.path, lambda: files.stamp(source.path))
+        except FileError:
+            return False
+        return source.name in self and all(now) and now != self._stamps.get(source.name)
+
+    def _drop(self, name: str, reading: asyncio.Task[Adapter]) -> None:
+        if self._reading.get(name) is reading:
+            del self._reading[name]
 
     async def _read_files(self, source: AdapterSource) -> Adapter:
         most = self.max_bytes // self._bytes_of_weight
-        found = await self.readers.read(source.path, lambda: self._read(source.path, most))
+        stamp, found = await self.readers.read(
+            source.path, lambda: (files.stamp(source.path), self._read(source.path, most)))
+        if source.name in self:
+            self._stamps[source.name] = stamp
         number = self._numbers.of(source.name, found.digest, found.config_digest)
         self._forget_numbers(source.name)  # if whoever added it has left
         return Adapter(number, source.name, source.path, found.digest, found.config_digest,

@@ -313,15 +313,18 @@ class Engine:
             self._mask_worker.begin(self._requests.cursors(self._in_flight[0].masked))
 
     async def _open(self) -> None:
-        """Waits for the group. It may come back with other memory and numerics; other facts must be as they were."""
+        """Waits for the group. It may come back with other memory and numerics; all else must be as it was."""
         found = await self._fleet.open(self._stream_limits)
         facts = found.within(self._most_blocks)
+        if facts.model != self.facts.model:
+            raise OtherFacts(f"the model was replaced by another one, {self.facts.told_apart(facts)}")
         if differences := self.facts.differences(facts, besides=MAY_CHANGE):
             raise OtherFacts(f"the group came back with other facts, {', '.join(differences)}")
         if facts.numerics != self.facts.numerics:
-            log.warning("the group's numerics changed from %s to %s: answers that were under way may differ from an "
-                        "undisturbed run", self.facts.numerics, facts.numerics)
-            self._requests.fail_bound(facts.bits)
+            number = self._requests.fail_bound(facts.bits)
+            self._metrics.groups.other_numerics(number)
+            log.warning("the group's numerics changed from %s to %s: %d answers that were under way may differ from an "
+                        "undisturbed run", self.facts.numerics, facts.numerics, number)
         if facts.memory_id != self.facts.memory_id or facts.num_blocks != self._scheduler.memory.pool.num_blocks:
             too_long = self._scheduler.resize(facts.num_blocks)
             self.limits = self._limits_at_start.within(facts.capacity)

@@ -133,14 +133,17 @@ class RequestTable(dict[int, RequestState]):
             if adapter is not None and adapter.number == number:
                 self.fail(sequence_id, error)
 
-    def fail_bound(self, bits: tuple[str, ...]) -> None:
-        """Ends all requests that need other bits than these, which the group computes now."""
-        for sequence_id, state in list(self.items()):
-            request = state.receiver.request
-            if request.needs_bits and request.bits != bits:
+    def fail_bound(self, bits: tuple[str, ...]) -> int:
+        """Ends all requests that need other bits than these, which the group computes now; returns how many go on that
+        were to have others."""
+        others = [(sequence_id, state.receiver.request) for sequence_id, state in self.items()
+                  if state.receiver.request.bits not in ((), bits)]
+        for sequence_id, request in others:
+            if request.needs_bits:
                 self.fail(sequence_id, GenerationError(
                     "Server error: the group has other kernels or number formats now, by which the answer that was "
                     "begun would go on as another one"))
+        return sum(not request.needs_bits for _, request in others)
 
     def fail_all(self, error: RouterError) -> None:
         """Tells every client of the error before anything else can fail, then ends the sequences."""

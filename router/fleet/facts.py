@@ -13,7 +13,9 @@ class Facts:
     """The facts of a group: each is equal on all its shards or is the minimum over them.
 
     `context_length`, `block_size` and `step_tokens` count tokens; `step_tokens` is how many prompt tokens one
-    step runs in about 250 ms. `numerics` names the kernels and number formats that decide every bit. While `memory_id`
+    step runs in about 250 ms. `numerics` names the kernels and number formats that decide every bit of
+    what the model computes, and the number of shards where that matters. The model is named by the digests of its
+    weights, to the last byte, and of all settings that belong to it, as in its config.json. While `memory_id`
     stays as it was, so does what the KV memory holds. `first_blocks` is how many blocks the group had at its first
     start: it may have found less since. `num_states` is how many sequences can run at once, of a model that carries a
     state from token to token beside the keys and values; 0 for other models. `implementation` says who computes the
@@ -34,6 +36,7 @@ class Facts:
     world_size: int
     numerics: str
     weights_digest: str
+    settings_digest: str
     step_tokens: int
     memory_id: str
     first_blocks: int = 0
@@ -47,9 +50,19 @@ class Facts:
 
     @property
     def bits(self) -> tuple[str, ...]:
-        """What decides every bit of an answer: the weights, then how they are computed with."""
-        return (self.weights_digest, self.dtype, self.kv_dtype, str(self.vocab_size), self.numerics,
-                self.implementation)
+        """What decides every bit of an answer: the model, then how it is computed."""
+        return (self.model, self.dtype, self.kv_dtype, str(self.vocab_size), self.numerics, self.implementation)
+
+    @property
+    def model(self) -> str:
+        """Names the model, whoever computes it in whatever numbers: its weights, and the settings that belong to it."""
+        return f"{self.weights_digest}/{self.settings_digest}"
+
+    def told_apart(self, other: "Facts") -> str:
+        """Says by what another model differs from this one."""
+        parts = {"whose weights are others": self.weights_digest != other.weights_digest,
+                 "whose settings are others": self.settings_digest != other.settings_digest}
+        return " and ".join(part for part, is_other in parts.items() if is_other)
 
     @property
     def most_blocks(self) -> int:

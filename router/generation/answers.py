@@ -203,7 +203,8 @@ async def _validate_all(
     """Returns the requests of all specs in order, each with its spec."""
     valid = await asyncio.gather(
         *(validate(spec, service.limits, service.tokenizer, identity.facts, service.grammars, service.adapters,
-                   identity.seed_of(prompt), identity.needs_bits) for prompt, spec in enumerate(specs)))
+                   identity.seed_of(prompt), identity.needs_bits, identity.adapter)
+          for prompt, spec in enumerate(specs)))
     return [(spec, request) for spec, requests in zip(specs, valid, strict=True) for request in requests]
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Self
 
 import orjson
 
+from penstock.router.adapters.registry import Adapter
 from penstock.router.errors import AnotherAnswer, RouterError, ValidationError
 from penstock.router.fleet.facts import Facts
 from penstock.router.generation.seeds import derived_seed, seed_of_key
@@ -93,6 +94,8 @@ class Identity:
     is_resumed: bool = False
     output_ids: tuple[int, ...] = ()
     wish: Wish = Wish()
+    adapter: Adapter | None = None
+    """The one that answers, as its files were when the answer was named."""
 
     @property
     def text(self) -> str:
@@ -117,7 +120,8 @@ async def identify(
     digest, names = _digest(specs, rendering), wish.names
     # More are refused by a rule.
     num_answers = min(sum(spec.num_answers for spec in specs), service.limits.max_concurrent_requests)
-    kinds = await _kinds(service, specs, flags)
+    adapter = await _adapter(service, specs)
+    kinds = _kinds(service, adapter, flags)
     given = specs[0].parameters.seed
     named = [(where, *AnswerName.parse(text, where, names))
              for where, text in ((names.resume, wish.resume_after), (names.repeat, wish.repeat)) if text is not None]
@@ -135,12 +139,14 @@ async def identify(
         seed = named[0][1].seed if named else _seed(digest, given, wish.key)
         # What a client may go on with must stay the answer that its ids name, also where its group is lost.
         needs_bits = bool(named) or (wish.takes_ids and is_stream)
-        return Identity(AnswerName(digest, seed, numerics), (0,) * (num_answers + 1), facts, needs_bits, wish=wish)
+        return Identity(AnswerName(digest, seed, numerics), (0,) * (num_answers + 1), facts, needs_bits, wish=wish,
+                        adapter=adapter)
     if not is_stream:
         raise ValidationError(f"`{names.resume}` is for requests for a stream; `{names.repeat}` repeats an answer")
     _, name, counts = named[0]
     identity = Identity(name, _delivered(counts, num_answers, names), facts, needs_bits=True, is_resumed=True,
-                        output_ids=_output_ids(wish, specs, num_answers), wish=wish)
+                        output_ids=_output_ids(wish, specs, num_answers), wish=wish,
+                        adapter=adapter)
     if len(identity.output_ids) > identity.delivered[0]:
         raise ValidationError(f"`{names.output_ids}` must have no more than the {identity.delivered[0]} tokens that "
                               f"came up to `{names.resume}`. Given: {len(identity.output_ids)}")
@@ -155,9 +161,9 @@ def _check(where: str, name: AnswerName, digest: str, given: int | None, numeric
     if given is not None and given != name.seed:
         raise ValidationError(f"`{where}` names an answer with the seed {name.seed}, and `seed` is {given}")
     if name.numerics not in numerics:
-        raise AnotherAnswer(f"`{where}` names an answer of another model, or of other kernels, number formats or flags "
-                            f"({name.numerics}, here {' and '.join(numerics)}): what this server would answer differs "
-                            "from it")
+        raise AnotherAnswer(f"`{where}` names an answer of another model, or of other kernels, number formats, "
+                            f"numbers of shards or flags ({name.numerics}, here {' and '.join(numerics)}): what this "
+                            "server would answer differs from it")
 
 
 def _check_repeatable(facts: Facts, names: Names) -> None:
@@ -222,15 +228,19 @@ def _content(spec: GenerationSpec) -> list[Any]:
             spec.adapter]
 
 
-async def _kinds(service: Service, specs: Sequence[GenerationSpec], flags: Sequence[str]) -> dict[str, Facts]:
+async def _adapter(service: Service, specs: Sequence[GenerationSpec]) -> Adapter | None:
+    """Returns the adapter of a request; None if it has none, or is refused for it in its turn."""
+    if specs[0].adapter is None:
+        return None
+    try:
+        return await service.adapters.get(specs[0].adapter)
+    except RouterError:
+        return None
+
+
+def _kinds(service: Service, adapter: Adapter | None, flags: Sequence[str]) -> dict[str, Facts]:
     """Returns the facts of each kind of group, that for new requests first, by a digest of what decides the bits: of
-    the model, as it is computed there, of the adapter's files, and of the flags."""
-    content = [*flags]
-    if specs[0].adapter is not None:
-        try:
-            adapter = await service.adapters.get(specs[0].adapter)
-            content += [adapter.digest, adapter.config_digest]
-        except RouterError:
-            content += [""]  # the request is refused for it in its turn
+    the model, as it is computed there, of the tokenizer, of the adapter's files, and of the flags."""
+    content = [service.tokenizer.digest, *flags, *((adapter.digest, adapter.config_digest) if adapter else ())]
     return {hashlib.sha256("\n".join([*facts.bits, *content]).encode()).hexdigest()[:8]: facts
             for facts in service.engine.kinds}

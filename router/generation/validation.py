@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Protocol
 
-from penstock.router.adapters.registry import Registry
+from penstock.router.adapters.registry import Adapter, Registry
 from penstock.router.engine.limits import Limits
 from penstock.router.engine.request import Request
 from penstock.router.errors import ValidationError
@@ -52,12 +52,13 @@ def check_mode(spec: GenerationSpec, limits: Limits, adapters: Registry, is_stre
 
 async def validate(
     spec: GenerationSpec, limits: Limits, tokenizer: Tokenizer, facts: Facts, grammars: Grammars | None,
-    adapters: Registry, seed: int, needs_bits: bool = False,
+    adapters: Registry, seed: int, needs_bits: bool = False, adapter: Adapter | None = None,
 ) -> list[Request]:
     """Returns a request for each answer. A ValidationError says the first rule that is broken.
 
     `seed` is that of a request which has none itself. `grammars` is None where the server was told to have none.
-    `facts` are of the kind of group that should answer, or must if the request `needs_bits`.
+    `facts` are of the kind of group that should answer, or must if the request `needs_bits`. `adapter` is the one that
+    was found for the request's name, if it was.
     """
     parameters = spec.parameters
     _check_sampling(parameters)
@@ -80,7 +81,7 @@ async def validate(
         grammar=await _compile(parameters, grammars),
         wants_prompt_logprobs=spec.wants_prompt_logprobs,
         shown_ids=spec.shown_ids,
-        adapter=None if spec.adapter is None else await adapters.get(spec.adapter))
+        adapter=None if spec.adapter is None else adapter or await adapters.get(spec.adapter))
     return _answers(request, spec)
 
 

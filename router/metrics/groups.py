@@ -112,9 +112,9 @@ class GroupMetrics:
         if to_other_numerics:
             self.other_numerics()
 
-    def other_numerics(self) -> None:
-        """Counts an answer, or a part of one, that has other bits than its name says."""
-        self._other_numerics.inc()
+    def other_numerics(self, number: int = 1) -> None:
+        """Counts answers, or parts of one, that have other bits than their names say."""
+        self._other_numerics.inc(number)
 
     def resumed(self, paused: float) -> None:
         """Notes the pause of an answer that has moved."""

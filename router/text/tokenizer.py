@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import accumulate
 from pathlib import Path
 from typing import Self
@@ -34,7 +35,9 @@ def _keep_last(encoding: tokenizers.Encoding, number: int) -> None:
 class Tokenizer:
     """Wraps the `tokenizers` package. Encoding runs in `num_workers` threads and without Python's lock."""
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer, num_workers: int = 2) -> None:
+    def __init__(self, tokenizer: tokenizers.Tokenizer, num_workers: int = 2, digest: str = "") -> None:
+        """digest: of the file that the tokenizer was read from"""
+        self.digest = digest
         tokenizer.no_truncation()
         tokenizer.no_padding()
         self._tokenizer = tokenizer
@@ -49,10 +52,11 @@ class Tokenizer:
     def load(cls, path: Path, num_workers: int = 2) -> Self:
         """Reads a `tokenizer.json`. Raises TokenizerError, which names the file, if it is missing or damaged."""
         try:
-            tokenizer = tokenizers.Tokenizer.from_file(str(path))
+            content = path.read_bytes()
+            tokenizer = tokenizers.Tokenizer.from_buffer(content)
         except Exception as error:  # the package raises nothing narrower
             raise TokenizerError(f"cannot load the tokenizer {path}: {error}") from error
-        return cls(tokenizer, num_workers)
+        return cls(tokenizer, num_workers, sha256(content).hexdigest())
 
     async def encode(self, text: str, add_special_tokens: bool = True, truncate: int | None = None) -> tuple[int, ...]:
         """Returns the token ids of `text`; at most `truncate`, the last ones beside those added to every text.

@@ -1,6 +1,5 @@
 """Owns one shard's model, KV memory and slots, and runs steps on them."""
 
-import hashlib
 import os
 import secrets
 import signal
@@ -30,6 +29,7 @@ from penstock.shard.execution.kv_cache import KvShape, cache_dtype, check_kv_mem
 from penstock.shard.execution.masks import Masks
 from penstock.shard.execution.memory import States, allocate, copy_blocks, forget
 from penstock.shard.execution.model import load_model
+from penstock.shard.execution.model_name import Naming, numerics, settings_digest
 from penstock.shard.execution.prompt_logprobs import PromptLogprobsBatch, RowPromptLogprobs
 from penstock.shard.execution.sampler import SamplingBatch
 from penstock.shard.execution.slots import Bounds, OrderError, SlotTable
@@ -40,10 +40,7 @@ from penstock.shard.models.keys import ModelConfigError
 from penstock.shard.models.model import Hidden
 from penstock.shard.models.stage import Stage
 from penstock.shard.progress import LoadProgress
-from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.rank_weights import Progress
-
-CONTRACT_VERSION = 1                     # of the bits: other numbers for an equal request need another version
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +75,18 @@ class Executor:
     that make no sense raise OrderError.
     """
 
-    def __init__(self, config: ShardConfig, group: Group, progress: Progress | None = None) -> None:
+    def __init__(
+        self, config: ShardConfig, group: Group, progress: Progress | None = None,
+        tell: Callable[[], None] = lambda: None,
+    ) -> None:
+        """tell: called when there is progress other than that a tensor was read"""
         self._config = config
         self._group = group
         self.stages = Stages(group, config.pipeline_parallel_size)
         kv_dtype = cache_dtype(config.kv_cache_dtype)
         check_weights(config, gpu.free_memory() if gpu.is_used() else part_of_memory(group))
         stage = Stage(self.stages.number, self.stages.count)
+        naming = Naming(config, group)   # reads all files, beside the load
         self.model = load_model(config, self.stages.group, progress, stage)
         self.adapters = AdapterStore(self.model.adaptable, partial(gpu.choose, config))
         layout = self.model.facts.layout
@@ -99,7 +101,7 @@ class Executor:
         if kv_dtype is not None and not layout.num_caches and self.stages.count == 1:
             raise ModelConfigError(f"{config.model}: --kv-cache-dtype {config.kv_cache_dtype}: the model keeps no keys "
                                    "and values in blocks, so there is nothing that it could be the dtype of")
-        self._digest = Checkpoint(config.model).digest()
+        self._name = naming.agree(settings_digest(config, self.model), tell)
         self.states = None if layout.state is None else States(layout.state, layout.state_layers)
         self.kept = self._keep_memory()
         self.num_states = self._least_of_all(self._num_states())
@@ -156,9 +158,8 @@ class Executor:
 
     @property
     def numerics(self) -> str:
-        """Names what decides every bit of an answer, apart from the weights."""
-        own = self.model.facts.numerics
-        return f"{dispatch.path()}/{self._dtype}/{own}kv-{self._kv_dtype}/contract-{CONTRACT_VERSION}"
+        """Names what decides every bit of an answer, apart from the model."""
+        return numerics(self.model, self._kv_dtype, self.stages.group.world_size)
 
     @property
     def _dtype(self) -> str:
@@ -172,9 +173,7 @@ class Executor:
         """Returns the memory that outlives this shard, if it was given a file for it; a GPU's ends with its process."""
         if self._config.memory_fd is None or gpu.is_used() or not self.model.facts.layout.num_caches:
             return None
-        # The weights' digest has nothing of config.json, which may turn keys otherwise when the next shard reads it.
-        model = hashlib.sha256(self.model.facts.identity.encode()).hexdigest()
-        layout = (self.numerics, self._digest, model, str(self.kv_shape), self._group.rank, self._group.world_size,
+        layout = (self.numerics, *self._name, str(self.kv_shape), self._group.rank, self._group.world_size,
                   self.stages.count)
         return KeptMemory(self._config.memory_fd, repr(layout))
 
@@ -224,7 +223,8 @@ class Executor:
             rank=self._group.rank,
             world_size=self._group.world_size,
             numerics=self.numerics,
-            weights_digest=self._digest,
+            weights_digest=self._name.weights,
+            settings_digest=self._name.settings,
             step_tokens=step_tokens,
             memory_id=header.id if header else secrets.token_hex(8),
             first_blocks=header.first_blocks if header else self.bounds.num_blocks,

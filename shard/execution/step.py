@@ -166,6 +166,7 @@ class Facts:
     world_size: int
     numerics: str
     weights_digest: str
+    settings_digest: str
     step_tokens: int
     memory_id: str                       # new whenever the KV memory began empty
     first_blocks: int                    # of the first of the shards of this rank

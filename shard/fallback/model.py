@@ -88,7 +88,7 @@ class TransformersModel:
         facts = ModelFacts(
             vocab_size=prepared.hidden.vocab_size, context_length=_context_length(config),
             layout=prepared.way.layout, eos_token_ids=end_tokens(keys, prepared.hidden.vocab_size),
-            numerics=f"{TRANSFORMERS}-{architectures.version()}/", implementation=TRANSFORMERS, identity=repr(config))
+            numerics=_numerics(), implementation=TRANSFORMERS, identity=repr(config))
         return cls(prepared.way, prepared.hidden, facts, dtype)
 
     @torch.inference_mode()
@@ -99,6 +99,12 @@ class TransformersModel:
     @torch.inference_mode()
     def logits(self, hidden: Hidden, rows: Tensor) -> Tensor | None:
         return self._hidden.logits(hidden.x[rows])
+
+
+def _numerics() -> str:
+    """Names whose ops compute what ours do not, on which kind of processor."""
+    processor = torch.backends.cpu.get_cpu_capability()
+    return f"{TRANSFORMERS}-{architectures.version()}/torch-{torch.__version__}-{processor}/"
 
 
 def _check_options(keys: Keys, options: ModelOptions, group: Group) -> None:

@@ -49,6 +49,10 @@ class Keys:
     def names(self) -> set[str]:
         return set(self._values)
 
+    def as_json(self) -> str:
+        """Returns all keys and values in one order."""
+        return json.dumps(self._values, sort_keys=True)
+
     def renamed(self, aliases: Mapping[str, str]) -> "Keys":
         """Returns the same keys; a key that is not there is looked for under its alias."""
         return Keys(self.path, self._values, self._prefix, aliases, self._defaults)

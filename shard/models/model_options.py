@@ -40,9 +40,12 @@ AS_STORED = ModelOptions()
 class Quantization:
     """How the linears of a model are stored and computed."""
 
-    name: str = ""                       # of the format; empty for plain numbers
-    activations: Activations | None = None  # None if no linear is coded
-    format_of: FormatOf = field(default=dense_everywhere, repr=False)  # its repr would be an address
+    name: str = field(default="", repr=False)  # of the format; empty for plain numbers
+    activations: Activations | None = field(default=None, repr=False)  # None if no linear is coded
+    format_of: FormatOf = field(default=dense_everywhere, repr=False)
+    said: str = ""                       # by the checkpoint of its formats, as JSON
+
+    # Its repr belongs to the model's identity, which is the same whatever numbers compute it: those are in `numerics`.
 
     @property
     def numerics(self) -> str:

@@ -2,6 +2,7 @@
 and what --quantize asks for."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from penstock.shard.models.compressed_tensors import read_compressed_tensors
@@ -62,7 +63,7 @@ def read_weight_format(keys: Keys, options: ModelOptions, names: TensorNames) ->
         raise keys.error(KEY, f"none, or a quant_method of {', '.join(sorted(QUANTIZATIONS))}")
     if asked is not None and method not in READS.get(asked, ()):
         raise ModelConfigError(f"{section.path}: --quantize {asked}, but the checkpoint's quant_method is {method}")
-    return QUANTIZATIONS[method](section, options, names)
+    return replace(QUANTIZATIONS[method](section, options, names), said=section.as_json())
 
 
 def section_of(keys: Keys) -> Keys | None:

@@ -28,7 +28,7 @@ def load(config: ShardConfig, group: Group, progress: LoadProgress | None = None
     refusals.check(config)
     try:
         with progress.reading():
-            executor = Executor(config, group, progress.read)
+            executor = Executor(config, group, progress.read, progress.tell)
         if gpu.is_used():
             largest_step = fit_kv_memory(executor, config)
             warm_up(executor, group, config, progress)

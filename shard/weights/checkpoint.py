@@ -1,17 +1,15 @@
 """The weights of a checkpoint: which tensors there are, and reading a slice of one."""
 
-import hashlib
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from penstock.shard.weights.digest import WeightsDigest, stamps
+from penstock.shard.weights.digest_cache import Stamp
 from penstock.shard.weights.gguf_files import GGUF_INDEX_FILE, GgufFiles
 from penstock.shard.weights.safetensors_files import SafetensorsFiles
 from penstock.shard.weights.stored import STORED_DTYPES, CheckpointError, StoredTensor, TensorFiles
-
-SAMPLE_BYTES = 4096
-NUM_SAMPLES = 8
 
 
 class Checkpoint:
@@ -50,15 +48,14 @@ class Checkpoint:
                 f"{entry.path}: {name} is {entry.dtype}, expected one of {', '.join(wanted.dtypes)}")
         return self._files.read(name, wanted.part)
 
+    def begin_digest(self) -> WeightsDigest:
+        """Begins to compute the digest of all that the tensors say, beside whatever the caller does meanwhile."""
+        return WeightsDigest(self._files)
+
     def digest(self) -> str:
-        """Returns a SHA-256 of all names, shapes and dtypes and of a few kilobytes of each file."""
-        digest = hashlib.sha256()
-        for name, entry in sorted(self.entries.items()):
-            digest.update(f"{name} {entry.dtype} {list(entry.shape)}\n".encode())
-        for path in self._files.paths:
-            size = path.stat().st_size
-            with path.open("rb") as file:
-                for sample in range(NUM_SAMPLES):
-                    file.seek(max(0, size - SAMPLE_BYTES) * sample // (NUM_SAMPLES - 1))
-                    digest.update(file.read(SAMPLE_BYTES))
-        return digest.hexdigest()
+        """Returns that digest, in hex. Raises CheckpointError."""
+        return self.begin_digest().hex()
+
+    def stamps(self) -> dict[Path, Stamp]:
+        """Returns what the system says of each file now."""
+        return stamps(self._files)

@@ -1,7 +1,7 @@
 """The tensors of a GGUF file, where the model directory's index says they are."""
 
 import json
-from dataclasses import dataclass
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,18 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from penstock.shard.weights.stored import STORED_DTYPES, CheckpointError, Entry
+from penstock.shard.weights.stored import STORED_DTYPES, CheckpointError, Entry, Span
 from penstock.system.ggml_types import GGML_TYPES
 
 GGUF_INDEX_FILE = "model.gguf.json"
 """{"tensors": {NAME: {"file", "type", "shape", "offset", and maybe "paired_heads"}}}; the launcher makes it."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    offset: int                          # bytes
-    num_bytes: int
-    paired_heads: int                    # a head's rows, if each two that a rotation turns are neighbours; else 0
 
 
 class GgufFiles:
@@ -33,40 +26,40 @@ class GgufFiles:
         """Raises CheckpointError for an index that makes no sense, and files that are missing or cut short."""
         path = directory / GGUF_INDEX_FILE
         self.entries: dict[str, Entry] = {}
-        self._places: dict[str, _Place] = {}
+        self._paired_heads: dict[str, int] = {}
+        """By a tensor's name, a head's rows, if each two that a rotation turns are neighbours."""
         try:
             for name, value in json.loads(path.read_bytes())["tensors"].items():
-                self.entries[name], self._places[name] = _parse(value)
+                self._paired_heads[name] = value.get("paired_heads", 0)
+                self.entries[name] = _parse(value)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"{path} is no index of GGUF files: {error!r}") from error
         self.paths = sorted({entry.path for entry in self.entries.values()})
         sizes = {each: _size(each) for each in self.paths}
-        for name, place in self._places.items():
-            if place.offset + place.num_bytes > sizes[self.entries[name].path]:
-                raise CheckpointError(f"{self.entries[name].path} is cut short or damaged: {name} ends at byte "
-                                      f"{place.offset + place.num_bytes}")
+        for name, entry in self.entries.items():
+            if sum(entry.span) > sizes[entry.path]:
+                raise CheckpointError(f"{entry.path} is cut short or damaged: {name} ends at byte {sum(entry.span)}")
 
     def read(self, name: str, part: tuple[slice, ...]) -> Tensor:
-        entry, place = self.entries[name], self._places[name]
+        entry, paired_heads = self.entries[name], self._paired_heads[name]
         try:
             # A mapping for each tensor, so that what has been read of the file does not stay in this process's memory.
-            mapped = np.memmap(entry.path, np.uint8, "c", place.offset, place.num_bytes)
+            mapped = np.memmap(entry.path, np.uint8, "c", *entry.span)
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{entry.path}: {name} cannot be read: {error}") from error
         whole = torch.from_numpy(mapped)
         if entry.dtype != "U8":
             whole = whole.view(STORED_DTYPES[entry.dtype])
         tensor = whole.view(entry.shape)[part]
-        return _halves_of_heads(tensor, place.paired_heads) if place.paired_heads else tensor
+        return _halves_of_heads(tensor, paired_heads) if paired_heads else tensor
 
 
-def _parse(value: dict[str, Any]) -> tuple[Entry, _Place]:
-    path, kind, shape = Path(value["file"]), GGML_TYPES[value["type"]], tuple(value["shape"])
-    row_bytes = kind.row_bytes(shape[-1])
-    is_plain = value["type"] in STORED_DTYPES
-    entry = Entry(path, value["type"], shape) if is_plain else Entry(path, "U8", (*shape[:-1], row_bytes))
-    num_rows = entry.num_elements // entry.shape[-1]
-    return entry, _Place(value["offset"], num_rows * row_bytes, value.get("paired_heads", 0))
+def _parse(value: dict[str, Any]) -> Entry:
+    shape = tuple(value["shape"])
+    row_bytes = GGML_TYPES[value["type"]].row_bytes(shape[-1])
+    dtype, stored = (value["type"], shape) if value["type"] in STORED_DTYPES else ("U8", (*shape[:-1], row_bytes))
+    span = Span(value["offset"], math.prod(shape[:-1]) * row_bytes)
+    return Entry(Path(value["file"]), dtype, stored, span, f"{value['type']}, paired {value.get('paired_heads', 0)}")
 
 
 def _size(path: Path) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from penstock.shard.weights.stored import CheckpointError, Entry
+from penstock.shard.weights.stored import CheckpointError, Entry, Span
 from penstock.system.regular_files import open_regular, size_of
 from penstock.system.safetensors_header import HeaderError, parse_header
 
@@ -111,4 +111,5 @@ def read_header(path: Path) -> dict[str, Entry]:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
     except HeaderError as error:
         raise CheckpointError(f"{path}: {error}") from error
-    return {name: Entry(path, place.dtype, place.shape) for name, place in places.items()}
+    return {name: Entry(path, place.dtype, place.shape, Span(place.begin, place.end - place.begin))
+            for name, place in places.items()}

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -15,6 +15,17 @@ class CheckpointError(ValueError):
     """The weights are missing, damaged or not those of the model: names file, tensor, what was expected and found."""
 
 
+class Span(NamedTuple):
+    """The bytes of one tensor in its file."""
+
+    offset: int
+    num_bytes: int
+
+
+NOWHERE = Span(0, 0)
+"""Of a tensor that is in no file."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """What a file says of one tensor."""
@@ -22,6 +33,8 @@ class Entry:
     path: Path
     dtype: str
     shape: tuple[int, ...]
+    span: Span = NOWHERE
+    form: str = ""                       # what else decides the numbers that its bytes stand for
 
     @property
     def num_elements(self) -> int:

@@ -214,7 +214,7 @@ FAULTS = (
     Fault("memory", "nothing-is-forgotten", "shard/execution/kept_memory.py",
           "            self.found = replace(self.found, is_whole=False)\n", "", _KEPT),
     Fault("memory", "a-layout-without-the-config", "shard/execution/executor.py",
-          "layout = (self.numerics, self._digest, model, ", "layout = (self.numerics, self._digest, ",
+          "layout = (self.numerics, *self._name, ", "layout = (self.numerics, self._name.weights, ",
           ("tests/shard/execution/test_executor.py",)),
     Fault("memory", "half-is-reserved", "shard/execution/kept_memory.py",
           "for offset in range(0, len(self._map), CHUNK_BYTES):",

@@ -12,6 +12,7 @@ from penstock.router.fields import FileError
 from penstock.router.launcher.tokenizer_files.settings import Settings
 from penstock.router.launcher.tokenizer_files.sources import ACCEPTED, TOKENIZER, find
 from penstock.system.tokenizer_json import added_tokens
+from penstock.system.user_cache import cache_folder
 
 PATIENCE = 600.0
 """The seconds that a conversion may take: one of 200,000 tokens takes a few."""
@@ -52,8 +53,8 @@ def _made(folder: Path, places: list[Path]) -> Path:
         source = find(folder)
         if source is None:
             raise FileError(folder, f"it has no file {TOKENIZER}, nor what one can be made of: {ACCEPTED}")
-        cache = variables.cache_folder()
-        cached = None if cache is None else cache / "penstock" / "tokenizers" / source.digest() / TOKENIZER
+        cache = cache_folder()
+        cached = None if cache is None else cache / "tokenizers" / source.digest() / TOKENIZER
     except FileError as error:
         raise InvalidArgument(f"`model_id`: {error}") from error
     if cached is not None and cached.exists():

@@ -86,15 +86,37 @@ async def test_broken_files_fail_the_request_until_they_are_mended(tmp_path: Pat
 
 
 async def test_files_that_shards_refused_are_read_again(tmp_path: Path) -> None:
-    registry = Registry([source(write_adapter(tmp_path))], max_bytes=10_000)
+    calls: list[Path] = []
+
+    def counted(folder: Path, max_weights: int) -> AdapterFiles:
+        calls.append(folder)
+        return read(folder, max_weights)
+
+    registry = Registry([source(write_adapter(tmp_path))], max_bytes=10_000, read=counted)
     old = await registry.get("mine")
-    write_adapter(tmp_path, fill=1)
-    assert await registry.get("mine") is old
     registry.read_again(old)
     new = await registry.get("mine")
-    assert new.number != old.number
+    assert (new.number, len(calls)) == (old.number, 2)
     registry.read_again(old)
     assert await registry.get("mine") is new
+
+
+@pytest.mark.parametrize("change", [{"fill": 1}, {"lora_alpha": 99}], ids=["tensors", "config"])
+async def test_the_next_request_has_files_that_were_changed(tmp_path: Path, change: dict[str, int]) -> None:
+    registry = Registry([source(write_adapter(tmp_path))], max_bytes=10_000)
+    old = await registry.get("mine")
+    write_adapter(tmp_path, **change)
+    new = await registry.get("mine")
+    assert new.number != old.number
+    assert (new.digest, new.config_digest) != (old.digest, old.config_digest)
+    assert await registry.get("mine") is new
+
+
+async def test_an_adapter_whose_files_are_gone_may_be_loaded_still(tmp_path: Path) -> None:
+    registry = Registry([source(write_adapter(tmp_path))], max_bytes=10_000)
+    old = await registry.get("mine")
+    (tmp_path / "adapter_config.json").unlink()
+    assert await registry.get("mine") is old
 
 
 async def test_one_larger_than_all_the_memory_is_refused(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -117,9 +118,9 @@ async def starting() -> AsyncIterator[Start]:
         async def start(
             limits: Limits = LIMITS, answer: str = ANSWER,
             make_fleet: Callable[[Script], ScriptedFleet] = ScriptedFleet, idle_seconds: float = IDLE_SECONDS,
-            prepare: Callable[[web.Application], None] = lambda app: None, **settings: Any,
+            prepare: Callable[[web.Application], None] = lambda app: None, tokenizer_file: Path = DEMO, **settings: Any,
         ) -> Server:
-            tokenizer = Tokenizer.load(DEMO)
+            tokenizer = Tokenizer.load(tokenizer_file)
             stack.callback(tokenizer.close)
             fleet = make_fleet(Script(await tokenizer.encode(answer)))
             metrics = Metrics(limits)

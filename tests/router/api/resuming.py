@@ -107,7 +107,7 @@ def by_answer(events: list[Event]) -> dict[int, list[Any]]:
     return found
 
 
-def with_other_numerics(server: Server) -> None:
-    """As if the server had been started on another processor."""
-    server.engine.facts = replace(server.engine.facts, numerics="other")
+def with_other_numerics(server: Server, **facts: Any) -> None:
+    """As if the server had been started on another processor, or with these other facts."""
+    server.engine.facts = replace(server.engine.facts, **(facts or {"numerics": "other"}))
     server.groups.note()

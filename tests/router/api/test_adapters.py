@@ -16,7 +16,7 @@ from penstock.router.chat.template import ChatTemplate
 from penstock.router.keys import Keys
 from tests.fakes import LIMITS
 from tests.router.adapters.folders import write_adapter
-from tests.router.api.conftest import Server, Start
+from tests.router.api.conftest import Server, Start, until
 
 CHAT = {"messages": [{"role": "user", "content": "Say it"}], "max_tokens": 3}
 KEY = "secret"
@@ -71,6 +71,29 @@ async def test_an_answer_is_not_gone_on_with_by_other_files_of_an_adapter(
         statuses.append(response.status)
         name = name or response.headers["penstock-answer"]
     assert statuses == [200, 200, 409]
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_new_requests_are_answered_by_files_that_were_changed(
+    start_with: StartWith, tmp_path: Path, is_lost: bool
+) -> None:
+    """The very next one, whether the shards have the old files loaded or have forgotten them; and what the old ones
+    began is not gone on with."""
+    server = await start_with("a")
+    body = {"inputs": "Say it", "parameters": {"max_new_tokens": 3, "adapter_id": "a"}}
+    before = await server.post("/generate", body)
+    write_adapter(tmp_path / "a", fill=9)
+    if is_lost:
+        server.fleet.is_lost.set()
+        await until(lambda: not server.engine.has_group)
+    after = await server.post("/generate", body)
+    assert (before.status, after.status) == (200, 200)
+    digests = [digest for _, _, digest in server.fleet.loads]
+    assert len({*digests}) == 2
+    assert server.fleet.adapters[server.fleet.initial_states[-1].adapter] == str(tmp_path / "a")
+    gone_on = await server.client.post("/generate_stream", json=body, headers={
+        "last-event-id": before.headers["penstock-answer"]})
+    assert gone_on.status == 409
 
 
 async def test_the_model_of_openais_routes_may_be_an_adapter(start_with: StartWith) -> None:

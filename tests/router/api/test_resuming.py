@@ -3,6 +3,7 @@
 import asyncio
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from penstock.router.engine.transfer import Transfer
 from penstock.router.fleet.facts import Facts
 from penstock.router.grammar.compiler import GrammarCompiler
 from tests.fakes import LIMITS
-from tests.router.api.conftest import Server, Start
+from tests.router.api.conftest import DEMO, Server, Start
 from tests.router.api.openai.chats import HELLO, TIME, WEATHER
 from tests.router.api.openai.test_chat_tools import CALLS
 from tests.router.api.resuming import SeededFleet, by_answer, post, refusal, stream, with_other_numerics
@@ -186,7 +187,7 @@ async def test_a_flag_that_changes_the_events_of_tools(start: Start, hermes: Cha
     id = (await stream(server, path, body))[0].id
     status, told = await refusal(other, path, body, last_event_id=id)
     assert status == 409
-    assert "number formats or flags" in told
+    assert "numbers of shards or flags" in told
     del body["tools"]
     whole = await stream(server, path, body)
     assert by_answer(await stream(other, path, body, last_event_id=whole[0].id)) == by_answer(whole[1:])
@@ -300,7 +301,28 @@ async def test_other_numerics_are_told_and_never_computed_with(server: Server) -
         for header in ("last_event_id", "penstock_answer"):
             status, message = await refusal(server, path, body, **{header: id})
             assert status == 409
-            assert "names an answer of another model, or of other kernels, number formats or flags" in message
+            assert ("names an answer of another model, or of other kernels, number formats, numbers of shards or flags"
+                    in message)
+
+
+@pytest.mark.parametrize("facts", [
+    {"weights_digest": "another"}, {"settings_digest": "another"}, {"numerics": "scripted/ranks-3"},
+    {"dtype": "bfloat16"}, {"kv_dtype": "int8"}, {"implementation": "transformers"},
+], ids=str)
+async def test_nothing_goes_on_by_what_computes_other_bits(server: Server, facts: dict[str, str]) -> None:
+    id = (await stream(server, GENERATE, BODY))[0].id
+    with_other_numerics(server, **facts)
+    status, _ = await refusal(server, GENERATE, BODY, last_event_id=id)
+    assert status == 409
+
+
+async def test_another_tokenizer_is_part_of_the_name(server: Server, start: Start, tmp_path: Path) -> None:
+    id = (await stream(server, GENERATE, BODY))[0].id
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(json.loads(DEMO.read_bytes()) | {"normalizer": {"type": "Lowercase"}}))
+    other = await start(tokenizer_file=path, make_fleet=SeededFleet)
+    status, _ = await refusal(other, GENERATE, BODY, last_event_id=id)
+    assert status == 409
 
 
 async def test_where_answers_depend_on_the_batch_only_tokens_help(server: Server) -> None:

@@ -142,14 +142,15 @@ async def test_a_group_that_stays_away_fails_what_waits_and_comes_back_clean() -
         assert len(await collect(submit(engine, request(5)))) == 5
 
 
-async def test_a_group_of_another_model_is_a_fault() -> None:
+@pytest.mark.parametrize("name", ["weights", "settings"])
+async def test_a_group_of_another_model_is_a_fault(name: str) -> None:
     """Tokens of two models must not end up in one answer: the router ends, and a new one learns the new facts."""
     fleet = ScriptedFleet(counting)
     async with running_engine(fleet) as engine:
         stream = submit(engine, request(1000))
-        fleet.facts = replace(FACTS, weights_digest="1")
+        fleet.facts = replace(FACTS, **{f"{name}_digest": "1"})
         fleet.failure = FleetError("shard 0 is gone")
-        with pytest.raises(GenerationError, match="came back with other facts, weights_digest: 0 and 1"):
+        with pytest.raises(GenerationError, match=f"the model was replaced by another one, whose {name} are others$"):
             await collect(stream)
         assert not engine.is_healthy
 

@@ -42,8 +42,8 @@ class EchoShard(shard_pb2_grpc.ShardServicer):
         self.facts = shard_pb2.Facts(**{
             "model_id": "m", "dtype": "float32", "kv_dtype": "float32", "block_size": 16, "num_blocks": 50 + rank,
             "vocab_size": 99, "eos_token_ids": [2], "context_length": 512, "rank": rank, "world_size": 2,
-            "answers": rank == 0, "numerics": "n", "kv_groups": 1, "weights_digest": "d", "step_tokens": 90 - rank,
-            "memory_id": f"memory {rank}",
+            "answers": rank == 0, "numerics": "n", "kv_groups": 1, "weights_digest": "d", "settings_digest": "s",
+            "step_tokens": 90 - rank, "memory_id": f"memory {rank}",
             **facts})
 
     async def Describe(self, request: shard_pb2.DescribeRequest, context: Any) -> shard_pb2.Facts:

@@ -165,7 +165,7 @@ def test_facts() -> None:
     facts = Facts(
         model_id="a/b", dtype="bfloat16", kv_dtype="bfloat16", block_size=16, num_blocks=99, vocab_size=1000,
         eos_token_ids=(2, 3), context_length=512, rank=1, world_size=2, numerics="n", weights_digest="d",
-        step_tokens=64, memory_id="m", first_blocks=120, num_states=8, takes_adapters=True,
+        settings_digest="s", step_tokens=64, memory_id="m", first_blocks=120, num_states=8, takes_adapters=True,
         draft_context=256, group="g", shards_here=1, num_stages=2)
     message = wire.encode_facts(facts)
     assert list(message.eos_token_ids) == [2, 3]

@@ -91,6 +91,7 @@ class PlainTokenizer(Tokenizer):
 
     def __init__(self) -> None:
         """There is nothing to load."""
+        self.digest = "plain"
 
     def decode(self, token_ids: Sequence[int]) -> str:
         return "".join(f" {token_id}." for token_id in token_ids)

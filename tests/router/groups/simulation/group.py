@@ -230,5 +230,5 @@ def make_facts(weights: str, numerics: str, num_blocks: int, takes_adapters: boo
     return Facts(
         model_id="model", dtype="float32", kv_dtype="float32", block_size=BLOCK_SIZE, num_blocks=num_blocks,
         vocab_size=VOCAB, eos_token_ids=frozenset({EOS}), context_length=256, world_size=1, numerics=numerics,
-        weights_digest=weights, step_tokens=16, memory_id="m0", first_blocks=num_blocks,
+        weights_digest=weights, settings_digest="", step_tokens=16, memory_id="m0", first_blocks=num_blocks,
         takes_adapters=takes_adapters)
