@@ -321,8 +321,7 @@ class Engine:
         if differences := self.facts.differences(facts, besides=MAY_CHANGE):
             raise OtherFacts(f"the group came back with other facts, {', '.join(differences)}")
         if facts.numerics != self.facts.numerics:
-            number = self._requests.fail_bound(facts.bits)
-            self._metrics.groups.other_numerics(number)
+            self._metrics.groups.other_numerics(number := self._requests.fail_bound(facts.bits))
             log.warning("the group's numerics changed from %s to %s: %d answers that were under way may differ from an "
                         "undisturbed run", self.facts.numerics, facts.numerics, number)
         if facts.memory_id != self.facts.memory_id or facts.num_blocks != self._scheduler.memory.pool.num_blocks:
