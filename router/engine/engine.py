@@ -316,10 +316,8 @@ class Engine:
         """Waits for the group. It may come back with other memory and numerics; all else must be as it was."""
         found = await self._fleet.open(self._stream_limits)
         facts = found.within(self._most_blocks)
-        if facts.model != self.facts.model:
-            raise OtherFacts(f"the model was replaced by another one, {self.facts.told_apart(facts)}")
-        if differences := self.facts.differences(facts, besides=MAY_CHANGE):
-            raise OtherFacts(f"the group came back with other facts, {', '.join(differences)}")
+        if complaint := self.facts.complaint(facts, MAY_CHANGE):
+            raise OtherFacts(complaint)
         if facts.numerics != self.facts.numerics:
             self._metrics.groups.other_numerics(number := self._requests.fail_bound(facts.bits))
             log.warning("the group's numerics changed from %s to %s: %d answers that were under way may differ from an "

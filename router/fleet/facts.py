@@ -58,11 +58,15 @@ class Facts:
         """Names the model, whoever computes it in whatever numbers: its weights, and the settings that belong to it."""
         return f"{self.weights_digest}/{self.settings_digest}"
 
-    def told_apart(self, other: "Facts") -> str:
-        """Says by what another model differs from this one."""
-        parts = {"whose weights are others": self.weights_digest != other.weights_digest,
-                 "whose settings are others": self.settings_digest != other.settings_digest}
-        return " and ".join(part for part, is_other in parts.items() if is_other)
+    def complaint(self, other: "Facts", may_change: Collection[str]) -> str:
+        """Says why the group can't go on with these facts in place of its own: all but those that `may_change` must be
+        equal, the model first of all. Empty if it can."""
+        parts = {"weights": self.weights_digest != other.weights_digest,
+                 "settings": self.settings_digest != other.settings_digest}
+        if others := [part for part, is_other in parts.items() if is_other]:
+            return f"the model was replaced by another one, whose {' and '.join(others)} are others"
+        differences = self.differences(other, besides=may_change)
+        return f"the group came back with other facts, {', '.join(differences)}" if differences else ""
 
     @property
     def most_blocks(self) -> int:
