@@ -126,6 +126,8 @@ _OPENAI: Refused = {
 """What OpenAI's routes have under a name that TGI's do not know."""
 
 REFUSED_IN_PROMPTS = _PROMPTS
+REFUSED_IN_TEMPLATES: Refused = {name: neutral for name, neutral in _PEERS.items() if name not in _PROMPTS}
+"""Those of `chat_template_kwargs` that no chat template could obey; one that the template reads is its own."""
 REFUSED_IN_CHATS: Refused = {
     **_PEERS, **_TGI, "options": ({},), "modalities": (["text"],), "audio": (), "best_of": _ONE, "echo": _OFF,
     "include_reasoning": (True,), "prompt": (), "suffix": ("",),

@@ -90,20 +90,23 @@ def parse_response_format(value: dict[str, Any]) -> GrammarSpec | None:
 def parse_guided(fields: Mapping[str, object]) -> GrammarSpec | None:
     """Returns what vLLM's extra fields ask for; None if none of them is there. Other fields are left alone.
 
-    They are `structured_outputs`, an object of one of json, regex, choice and grammar, or `guided_json` and so on.
+    They are `structured_outputs`, an object of one of json, json_object, regex, choice and grammar, in which a switch
+    may be off, or `guided_json` and so on.
     """
     outputs = fields.get("structured_outputs")
     if outputs is None:
         outputs = {}
     if not isinstance(outputs, dict):
         raise ValidationError("`structured_outputs` must be an object")
-    asked = [("structured_outputs", key, value) for key, value in outputs.items() if value is not None]
+    asked = [("structured_outputs", key, value) for key, value in outputs.items() if value not in (None, False)]
     asked += [("guided", key, value) for key in _GUIDED if (value := fields.get(f"guided_{key}")) is not None]
     if not asked:
         return None
     if len(asked) > 1:
         raise ValidationError(f"grammar is not valid: one can be asked for, not {len(asked)}")
     [(field, key, value)] = asked
+    if key == "json_object":
+        return JSON_OBJECT
     if key not in _GUIDED:
         raise ValidationError(f"`{field}` is not supported with `{key}`")
     return _in_words(_GUIDED[key], value)

@@ -15,7 +15,7 @@ from penstock.router.chat.tools import Offer
 from penstock.router.chat.tools_format import PLAIN, CallFormat, native_format
 from penstock.router.chat.tools_grammar import tools_grammar
 from penstock.router.errors import TemplateError, ValidationError
-from penstock.router.generation.other_fields import REFUSED_IN_CHATS, refuse_unsupported
+from penstock.router.generation.other_fields import REFUSED_IN_CHATS, REFUSED_IN_TEMPLATES, refuse_unsupported
 from penstock.router.generation.service import Service
 from penstock.router.generation.spec import GenerationSpec
 from penstock.router.grammar.compiler import MAX_SOURCE
@@ -128,10 +128,13 @@ async def _render(
 
 
 def _variables(body: ChatBody, template: ChatTemplate) -> dict[str, Any]:
-    """Returns the template's own variables. A field that is one is refused if the template does not read it."""
+    """Returns the template's own variables. A field that is one is refused if the template does not read it, and so is
+    a setting of the answer that was put among them."""
     variables = body.chat_template_kwargs or {}
     if taken := _OURS & variables.keys():
         raise ValidationError(f"`chat_template_kwargs` cannot have `{min(taken)}`, which is a field of its own")
+    unread = {name: value for name, value in variables.items() if not template.reads(name, body.chat_template)}
+    refuse_unsupported(unread, REFUSED_IN_TEMPLATES)
     fields = {name: value for name in ("documents", "reasoning_effort") if (value := getattr(body, name))}
     for name in fields:
         if not template.reads(name, body.chat_template):

@@ -58,6 +58,9 @@ def test_response_format(value, spec):
     ({"guided_choice": ["a", "b"]}, GrammarSpec("regex", "a|b")),
     ({"guided_grammar": 'start: "a"'}, GrammarSpec("lark", 'start: "a"')),
     ({"structured_outputs": {"json": SCHEMA}}, AS_JSON),
+    ({"structured_outputs": {"json": SCHEMA, "disable_any_whitespace": False, "json_object": None}}, AS_JSON),
+    ({"structured_outputs": {"json_object": True}}, JSON_OBJECT),
+    ({"structured_outputs": {"disable_fallback": False}}, None),
     ({"structured_outputs": {"choice": ["a"], "regex": None}}, GrammarSpec("regex", "a")),
 ])
 def test_guided(fields, spec):
@@ -77,6 +80,8 @@ def test_guided(fields, spec):
     (parse_grammar, {"type": "type", "value": "colour"}, "grammar is not valid: `type` must be one of"),
     (parse_grammar, {"type": "length", "value": {}}, "grammar is not valid: `unit` must be one of"),
     (parse_guided, {"guided_regex": "a", "guided_choice": ["a"]}, "one can be asked for, not 2"),
+    (parse_guided, {"structured_outputs": {"whitespace_pattern": " "}}, "not supported with `whitespace_pattern`"),
+    (parse_grammar, {"type": "lark", "value": 'root ::= "a"'}, "must be in Lark's notation"),
     (parse_guided, {"structured_outputs": {"structural_tag": "a"}}, "not supported with `structural_tag`"),
     (parse_guided, {"structured_outputs": 3}, "`structured_outputs` must be an object"),
 ])

@@ -103,3 +103,12 @@ async def test_a_field_is_a_variable_of_templates_that_read_it(field: str, value
         await told(template, message, chat_template="other", **{field: nothing})
     with pytest.raises(ValidationError, match=f"`{field}` is not supported by this model's chat template"):
         await told(template, message, chat_template="other", **{field: value})
+
+
+async def test_a_setting_of_the_answer_is_no_variable_of_a_template() -> None:
+    template = ChatTemplate({"default": "{{ messages | tojson }}", "reads": "{{ num_beams }}"}, {})
+    message = {"role": "user", "content": "a"}
+    assert await told(template, message, chat_template_kwargs={"num_beams": 1, "enable_thinking": False}) == [message]
+    assert await told(template, message, chat_template="reads", chat_template_kwargs={"num_beams": 4}) == 4
+    with pytest.raises(ValidationError, match="`num_beams`, other than 1, is not supported"):
+        await told(template, message, chat_template_kwargs={"num_beams": 4})
