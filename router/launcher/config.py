@@ -10,7 +10,7 @@ from typing import Any, Self
 from penstock.router.config import SECRETS, InvalidArgument, RouterConfig, ServerConfig
 from penstock.router.fleet.groups_spec import GroupsSpec
 from penstock.router.keys import Keys, check_key
-from penstock.router.launcher import log_level
+from penstock.router.launcher import log_level, without_effect
 from penstock.router.launcher.adapters import AskedAdapter
 from penstock.router.launcher.group_place import OPTIONS_OF_PLACE, GroupPlace
 from penstock.system import addresses, wire_tls
@@ -62,6 +62,8 @@ class LauncherConfig(ServerConfig):
     shard_log_level: str
     unread_log_levels: tuple[str, ...]
     """The parts of LOG_LEVEL that say nothing here."""
+    unread_variables: tuple[str, ...]
+    """The variables of TGI that are set and change nothing here."""
     place: GroupPlace | None = None
     """Where a group without a router listens; a server's own shards have sockets."""
 
@@ -92,6 +94,7 @@ class LauncherConfig(ServerConfig):
         directives = os.environ.get("LOG_LEVEL", "")
         config = cls(log_level=log_level.level(directives, log_level.ROUTER),
                      launcher_log_level=log_level.level(directives, log_level.LAUNCHER),
+                     unread_variables=tuple(name for name in without_effect.VARIABLES if name in os.environ),
                      unread_log_levels=tuple(log_level.unread(directives)),
                      shard_log_level=log_level.level(directives, log_level.SHARD),
                      compute_type=os.environ.get("COMPUTE_TYPE"),

@@ -44,7 +44,7 @@ def group(**_: Any) -> None:
     context = click.get_current_context()
     config = LauncherConfig.from_options(completed(context))
     logs.configure(config.launcher_log_level, config.json_output)
-    without_effect.tell(context, config.unread_log_levels)
+    without_effect.tell(context, config.unread_log_levels, config.unread_variables)
     if config.env:
         log.info("Runtime environment:\n%s", environment.describe())
     sys.exit(launch(config))

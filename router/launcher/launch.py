@@ -43,7 +43,7 @@ def serve(**options: Any) -> None:
         refuse_options_of_shards(click.get_current_context())  # before they are held against one another
     config = LauncherConfig.from_options(options)
     logs.configure(config.launcher_log_level, config.json_output)
-    without_effect.tell(click.get_current_context(), config.unread_log_levels)
+    without_effect.tell(click.get_current_context(), config.unread_log_levels, config.unread_variables)
     if config.env:
         log.info("Runtime environment:\n%s", environment.describe())
     sys.exit(launch(config))

@@ -64,10 +64,19 @@ TABLE = (
                   "processors exchange by mutual TLS"),
 )
 
+VARIABLES = {
+    "HF_API_TOKEN": "give HF_TOKEN", "ATTENTION": "the kernels follow from the device",
+    "USE_FLASH_ATTENTION": "the kernels follow from the device", "PREFIX_CACHING": "prefixes are always shared",
+    "PREFILL_CHUNKING": "prefill is always chunked", "TGI_WIGGLE_ROOM": "--kv-memory says what keys and values get",
+    "MAX_IMAGE_FETCH_SIZE": "images are not taken", "LOG_COLORIZE": "the log has no colours"}
+"""TGI's variables, those that are no flags, which change nothing here, and why or what to give instead."""
 
-def tell(context: click.Context, unread_levels: Sequence[str] = ()) -> None:
-    """Writes a line to the log for each option of the command line that changes nothing, and for parts of LOG_LEVEL
-    that say nothing."""
+
+def tell(context: click.Context, unread_levels: Sequence[str] = (), variables: Sequence[str] = ()) -> None:
+    """Writes a line to the log for each option of the command line that changes nothing, for parts of LOG_LEVEL that
+    say nothing, and for those of VARIABLES that are set."""
+    for variable in variables:
+        log.warning("the environment variable %s has no effect: %s", variable, VARIABLES[variable])
     for directive in unread_levels:
         log.warning("LOG_LEVEL: %s has no effect: levels are %s; a target may be %s, %s or %s", directive,
                     ", ".join(log_level.LEVELS), log_level.LAUNCHER, log_level.ROUTER, log_level.SHARD)

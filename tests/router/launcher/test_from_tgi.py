@@ -8,6 +8,7 @@ import pytest
 
 from penstock.router.launcher.option_types import Noted, Unsupported
 from penstock.router.launcher.options import OPTIONS
+from penstock.router.launcher.without_effect import VARIABLES
 from tests.compatibility.tgi import FLAGS
 from tests.paths import ROOT
 from tests.router.launcher.test_options import OTHERWISE
@@ -88,14 +89,24 @@ def test_values_that_ask_for_nothing_are_accepted(parse):
     parse(**values)
 
 
-@pytest.mark.parametrize(("beginning", "is_read"), [("Read", True), ("Not read", False)])
-def test_variables_that_are_no_flags(beginning, is_read):
+@pytest.mark.parametrize("beginning", ["Read", "Not read"])
+def test_variables_that_are_no_flags(beginning):
     found = re.search(rf"^- {beginning}: (.*?)\.\s", part("Variables that are no flags"), re.MULTILINE | re.DOTALL)
     assert found
     names = re.findall(r"`([A-Z_]+)`", re.sub(r"\([^)]*\)", "", found[1]))
     text = sources()
     assert len(names) >= 7
-    assert [name for name in names if (f'"{name}"' in text) != is_read] == []
+    if beginning == "Read":
+        assert [name for name in names if f'"{name}"' not in text] == []
+    else:
+        assert set(names) | {"HF_API_TOKEN"} == set(VARIABLES)
+
+
+def test_variables_that_are_not_read_are_told(parse, caplog):
+    parse(PREFIX_CACHING="0", ATTENTION="flashinfer")
+    assert caplog.messages == [
+        "the environment variable ATTENTION has no effect: the kernels follow from the device",
+        "the environment variable PREFIX_CACHING has no effect: prefixes are always shared"]
 
 
 def test_the_page_is_short():
