@@ -11,10 +11,12 @@ from penstock.shard.models.quantization import section_of
 from penstock.shard.models.reading import decoder_keys, is_known
 
 KEY_OF_8_BITS = "load_in_8bit"
-OUTLIERS = "llm_int8_threshold"
 COMPUTE_DTYPE = "bnb_4bit_compute_dtype"
-SIZES = ("vocab_size", "hidden_size", "n_embd", "d_model", "num_hidden_layers", "n_layer", "n_layers",
-         "num_attention_heads", "n_head", "n_heads", "intermediate_size", "max_position_embeddings", "n_positions")
+SIZES = (
+    ("vocab_size",), ("hidden_size", "n_embd", "n_embed", "d_model"), ("num_hidden_layers", "n_layer", "n_layers"),
+    ("num_attention_heads", "n_head", "n_heads"), ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"),
+    ("max_position_embeddings", "n_positions", "seq_length", "max_seq_len"))
+"""Each by its names in different families."""
 SETTINGS_OF_ANSWERS = (
     "bad_words_ids", "begin_suppress_tokens", "constraints", "diversity_penalty", "do_sample", "dola_layers",
     "early_stopping", "encoder_no_repeat_ngram_size", "encoder_repetition_penalty", "epsilon_cutoff", "eta_cutoff",
@@ -35,7 +37,20 @@ def unfollowed(directory: Path, vocab_size: int) -> list[str]:
     ModelConfigError."""
     keys = Keys.read(directory / "config.json")
     keys = decoder_keys(keys) if is_known(keys) else keys
-    return [*_end_tokens(keys, vocab_size), *_sampling(keys), *_quantisation(keys), *_sizes(keys)]
+    return [*_end_tokens(keys, vocab_size), *_sampling(keys), *_quantisation(keys)]
+
+
+def absent_sizes(directory: Path) -> list[str]:
+    """Returns a sentence that names the sizes which config.json lacks, if it does: to be told before the weights are
+    read, for errors that come of it speak of tensors alone. Raises ModelConfigError."""
+    keys = Keys.read(directory / "config.json")
+    if not is_known(keys):
+        return []
+    keys = decoder_keys(keys)
+    absent = [f"{name} {keys.get(name)}" for names in SIZES if not keys.names.intersection(names)
+              for name in names if keys.get(name) is not None]
+    return [f"{keys.path} lacks sizes, in whose place are those that transformers takes: {', '.join(absent)}"] * bool(
+        absent)
 
 
 def _end_tokens(keys: Keys, vocab_size: int) -> Iterator[str]:
@@ -79,13 +94,6 @@ def _has_effect(name: str, section: Keys, keys: Keys) -> bool:
         is_4_bits = not section.get(KEY_OF_8_BITS)
         return is_4_bits and bool(section.get(name) != keys.get("dtype", keys.get("torch_dtype")))
     return bool(section.get(name) != 16)  # bits, which plain numbers have
-
-
-def _sizes(keys: Keys) -> Iterator[str]:
-    """Names sizes that are absent, for the errors that come of them speak of tensors."""
-    absent = [f"{name} {keys.get(name)}" for name in SIZES if name not in keys.names and keys.get(name) is not None]
-    if absent:
-        yield f"{keys.path} lacks sizes, in whose place are those that transformers takes: {', '.join(absent)}"
 
 
 def _shown(value: Any) -> str:

@@ -10,7 +10,7 @@ from penstock.shard.config import ShardConfig
 from penstock.shard.devices import gpu
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.gpu_memory import out_of_memory
-from penstock.shard.models.unfollowed import unfollowed
+from penstock.shard.models.unfollowed import absent_sizes, unfollowed
 from penstock.shard.progress import LoadProgress
 from penstock.shard.startup import refusals
 from penstock.shard.startup.trial import check_memory, fit_kv_memory
@@ -26,6 +26,8 @@ def load(config: ShardConfig, group: Group, progress: LoadProgress | None = None
     """
     progress = progress or LoadProgress()
     refusals.check(config)
+    if config.rank == 0:
+        _warn(absent_sizes(config.model))
     try:
         with progress.reading():
             executor = Executor(config, group, progress.read, progress.tell)
@@ -37,11 +39,15 @@ def load(config: ShardConfig, group: Group, progress: LoadProgress | None = None
         elif config.rank == 0:
             _say_what_has_no_effect(config)
         if config.rank == 0:
-            for sentence in unfollowed(config.model, executor.model.facts.vocab_size):
-                log.warning("%s", sentence)
+            _warn(unfollowed(config.model, executor.model.facts.vocab_size))
     except torch.OutOfMemoryError as error:
         raise out_of_memory(config, error) from error
     return executor
+
+
+def _warn(sentences: list[str]) -> None:
+    for sentence in sentences:
+        log.warning("%s", sentence)
 
 
 def _say_what_has_no_effect(config: ShardConfig) -> None:

@@ -11,7 +11,7 @@ from transformers.utils import quantization_config
 
 from penstock.shard.models.end_tokens import GENERATION
 from penstock.shard.models.reading import read_model_config
-from penstock.shard.models.unfollowed import SETTINGS_OF_ANSWERS, unfollowed
+from penstock.shard.models.unfollowed import SETTINGS_OF_ANSWERS, absent_sizes, unfollowed
 
 CONFIG: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"], "vocab_size": 64, "hidden_size": 64, "intermediate_size": 128,
@@ -94,9 +94,16 @@ def test_keys_of_quantisation(tmp_path: Path, quantization: dict[str, Any], sent
 
 def test_sizes_that_are_absent(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"architectures": ["GPT2LMHeadModel"], "n_layer": 2}))
-    assert unfollowed(tmp_path, 50257)[-1] == (
+    assert absent_sizes(tmp_path) == [
         f"{tmp_path}/config.json lacks sizes, in whose place are those that transformers takes: vocab_size 50257, "
-        "n_embd 768, n_head 12, n_positions 1024")
+        "n_embd 768, n_head 12, n_positions 1024"]
+    bloom = {"architectures": ["BloomForCausalLM"], "vocab_size": 64, "n_embed": 64, "n_layer": 2, "n_head": 2}
+    (tmp_path / "config.json").write_text(json.dumps(bloom))
+    assert absent_sizes(tmp_path) == []
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    assert absent_sizes(tmp_path) == []
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["OfTransformersAlone"]}))
+    assert absent_sizes(tmp_path) == []
 
 
 @pytest.mark.parametrize(("name", "own"), [
