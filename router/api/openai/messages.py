@@ -125,12 +125,12 @@ def _read_call(call: ToolCall, where: str) -> dict[str, Any]:
         raise ValidationError(f"`{where}` must have a `function`. Given: a call of type \"{call.type or '':.40}\"")
     arguments = call.function.arguments or {}
     try:
-        is_object = isinstance(arguments if isinstance(arguments, dict) else orjson.loads(arguments), dict)
+        read = orjson.loads(arguments) if isinstance(arguments, str) else arguments
     except orjson.JSONDecodeError:
-        is_object = False
-    if not is_object:
+        read = None
+    if not isinstance(read, dict):
         raise ValidationError(f"`{where}.function.arguments` must be a JSON object")
-    check_depth(arguments, f"{where}.function.arguments")
+    check_depth(read, f"{where}.function.arguments")
     name = {} if call.id is None else {"id": str(call.id)}
     return {**name, "type": "function", "function": {"name": call.function.name, "arguments": arguments}}
 

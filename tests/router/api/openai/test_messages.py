@@ -85,6 +85,8 @@ async def test_a_result_of_a_function_may_be_nothing(template: ChatTemplate) -> 
      '`messages[0].tool_calls[0]` must have a `function`. Given: a call of type "custom"'),
     ({"tool_calls": [{"function": {"name": "f", "arguments": "[]"}}]},
      "`messages[0].tool_calls[0].function.arguments` must be a JSON object"),
+    ({"tool_calls": [{"function": {"name": "f", "arguments": '{"a":' * 500 + "1" + "}" * 500}}]},
+     "`messages[0].tool_calls[0].function.arguments` is nested too deeply"),
     ({"function_call": {"name": "f", "arguments": "{"}},
      "`messages[0].function_call.function.arguments` must be a JSON object"),
 ])
