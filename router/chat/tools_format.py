@@ -46,7 +46,7 @@ FORMATS = (
         name="mistral", taught_by=re.compile(r"\[TOOL_CALLS\]\s*\["), marker="[TOOL_CALLS]",
         begin="[TOOL_CALLS] [", key="arguments", close="}", separator=", ", end="]", has_short_ids=True),
     CallFormat(
-        name="llama", taught_by=re.compile(r'\{\\?"name\\?":[^}]*\\?"parameters\\?":'), marker="",
+        name="llama", taught_by=re.compile(r'\{\\?"name\\?":[^{}]*\\?"parameters\\?":'), marker="",
         begin="", key="parameters", close="}", separator="; "),
 )
 """The formats of Qwen and Hermes, of Mistral up to its third tokenizer, and of Llama 3."""
