@@ -27,7 +27,7 @@ def tokenizer_of(folder: Path) -> Path:
     made = folder / TOKENIZER
     if not made.exists():
         return _made(folder, [made])
-    if not _lacks_tokens(made):
+    if not lacks_tokens(made):
         return made
     try:
         return _made(folder, [])
@@ -36,7 +36,7 @@ def tokenizer_of(folder: Path) -> Path:
         return made
 
 
-def _lacks_tokens(path: Path) -> bool:
+def lacks_tokens(path: Path) -> bool:
     """Tells whether a tokenizer.json lacks tokens that the files beside it name. Files that make no sense are told, and
     name none."""
     try:

@@ -14,7 +14,9 @@ from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
 
 from penstock.router.chat import files as chat_files
 from penstock.router.launcher.snapshot import FILES, NOT_FILES
-from penstock.router.launcher.tokenizer_files.place import tokenizer_of
+from penstock.router.launcher.tokenizer_files.conversion import convert
+from penstock.router.launcher.tokenizer_files.place import lacks_tokens, tokenizer_of
+from penstock.router.launcher.tokenizer_files.sources import find
 from tests.paths import DEMO_MODEL, ROOT
 
 TEXTS = ("def open(path):", " hello  world<|im_end|>\n<new> x<tool>", "<|endoftext|>a <new> b", "self self")
@@ -55,12 +57,17 @@ def write(folder: Path, **files: dict[str, Any]) -> None:
         (folder / f"{name}.json").write_text(json.dumps(base | content))
 
 
+def made_of(folder: Path) -> str:
+    source = find(folder)
+    assert source is not None
+    return convert(source)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_ids_are_those_of_transformers(folder: Path, case: str) -> None:
     write(folder, **CASES[case])
-    path = tokenizer_of(folder)
-    assert (path == folder / "tokenizer.json") == (case in ("nothing", "switches"))
-    ours, theirs = Tokenizer.from_file(str(path)), AutoTokenizer.from_pretrained(folder)
+    assert lacks_tokens(folder / "tokenizer.json") == (case not in ("nothing", "switches"))
+    ours, theirs = Tokenizer.from_str(made_of(folder)), AutoTokenizer.from_pretrained(folder)
     for text in TEXTS:
         for adds in (True, False):
             ids = ours.encode(text, add_special_tokens=adds).ids
@@ -71,7 +78,9 @@ def test_ids_are_those_of_transformers(folder: Path, case: str) -> None:
 
 def test_tokens_that_the_model_has_not_stay_texts(folder: Path) -> None:
     write(folder, config={"vocab_size": 8193}, added_tokens={"<new>": 8192, "<tool>": 8193})
-    ours = Tokenizer.from_file(str(tokenizer_of(folder)))
+    path = tokenizer_of(folder)
+    assert path != folder / "tokenizer.json"
+    ours = Tokenizer.from_file(str(path))
     assert ours.token_to_id("<new>") == 8192
     assert ours.token_to_id("<tool>") is None
     assert max(ours.encode(TEXTS[1]).ids) == 8192
