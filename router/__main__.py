@@ -30,7 +30,8 @@ from penstock.router.metrics.processes import Processes
 from penstock.router.metrics.vllm import VllmNames
 from penstock.router.notices import giving_signs
 from penstock.router.serving import LAST_WORDS_SECONDS, Parts, answer, describe
-from penstock.router.text.tokenizer import Tokenizer, TokenizerError
+from penstock.router.text.encoding import TokenizerError
+from penstock.router.text.tokenizer import Tokenizer
 from penstock.system.at_rest import settle
 from penstock.system.leftovers import remove_leftovers
 from penstock.system.names import as_given

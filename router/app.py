@@ -12,6 +12,7 @@ from aiohttp.typedefs import Middleware
 from penstock.router.adapters.registry import Registry
 from penstock.router.api import route_table
 from penstock.router.api.http.access import Access, Handler
+from penstock.router.api.http.body_room import ROOM, BodyRoom, leave_room
 from penstock.router.api.http.connection import MAX_LINE, Runner
 from penstock.router.api.http.counting import count_answers
 from penstock.router.api.http.failures import error_response, to_router_error
@@ -45,8 +46,9 @@ def make_app(
     """Returns the app over parts that are ready to answer. `outer` middlewares see the responses as clients get
     them."""
     access = access or Access()
-    app = web.Application(middlewares=[name_request, count_answers, *outer, access.answer_preflight, answer_errors],
-                          client_max_size=limits.payload_limit)
+    app = web.Application(middlewares=[
+        name_request, count_answers, *outer, access.answer_preflight, leave_room, answer_errors])
+    app[ROOM] = BodyRoom(limits)
     app[SERVICE] = Service(
         engine, tokenizer, metrics, info, poison or PoisonMemory(limits.poison_memory), grammars, template,
         Registry() if adapters is None else adapters, allows_runtime_adapters)

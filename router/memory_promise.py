@@ -4,6 +4,7 @@ that can be noticed."""
 from contextlib import suppress
 from pathlib import Path
 
+from penstock.router.api.http.body_room import least_room
 from penstock.router.engine.limits import Limits
 from penstock.router.fleet.facts import Facts
 
@@ -16,17 +17,22 @@ OTHER_BYTES = 64 << 20
 MIB = 1 << 20
 
 
-def promise(limits: Limits, facts: Facts) -> str:
-    """Says how much memory the router uses at the most, as long as bodies are not larger than their prompts need; empty
+BODY_FACTOR = 8
+"""How many times a large body is in memory at the most, while it is read and worked on."""
+
+
+def promise(limits: Limits, facts: Facts, others: int = 0) -> str:
+    """Says how much memory the router uses at the most, and its processes for long texts `others` beside it; empty
     where the system does not tell how much it uses now."""
     parts = {"of program": _used(), "to find what is cached": facts.num_blocks * BLOCK_BYTES,
              "for requests": limits.max_concurrent_requests * (REQUEST_BYTES + limits.max_total_tokens * TOKEN_BYTES),
+             "for large bodies": BODY_FACTOR * least_room(limits.payload_limit),
              "for all else": OTHER_BYTES}
     if not parts["of program"]:
         return ""
     return (f"at most {_mib(sum(parts.values()))} MiB of memory: "
             + ", ".join(f"{_mib(size)} {purpose}" for purpose, size in parts.items())
-            + f"; a body of {limits.payload_limit} bytes takes about 8 times as much while it is read")
+            + f"; while long texts are tokenised, at most {_mib(others)} MiB in other processes" * (others > 0))
 
 
 def _used() -> int:

@@ -90,7 +90,7 @@ async def answer(
         tell_ready()
         settle()
         if not is_shared:
-            describe(config, facts, limits)
+            describe(config, facts, limits, parts.tokenizer.most_memory(limits.payload_limit))
         if config.number == 0:
             log.info("Serving at %s, for example:\n\n    %s\n", url(config),
                      example(config, is_chat=parts.template is not None))
@@ -124,8 +124,9 @@ def _tracing(config: RouterConfig) -> Iterator["Tracing | None"]:
         export.close()
 
 
-def describe(config: RouterConfig, facts: Facts, limits: Limits) -> None:
-    """Tells the log what is served, within which limits, and what decides the bits of an answer."""
+def describe(config: RouterConfig, facts: Facts, limits: Limits, others: int = 0) -> None:
+    """Tells the log what is served, within which limits, and what decides the bits of an answer. `others` are the bytes
+    of processes for long texts."""
     log.info("%s in %s on %d shard%s; %d KV tokens, at most %d a request, %d a step", config.model_id, facts.dtype,
              facts.world_size, "s" * (facts.world_size > 1), facts.capacity, limits.max_total_tokens,
              limits.max_batch_prefill_tokens)
@@ -136,7 +137,7 @@ def describe(config: RouterConfig, facts: Facts, limits: Limits) -> None:
         log.info("answers may change with the batch%s; their kernels and number formats (numerics): %s",
                  ", which --deterministic prevents" if facts.keeps_bits else ", as a trial has shown of this model",
                  facts.numerics)
-    if found := promise(limits, facts):
+    if found := promise(limits, facts, others):
         log.info("%s", found)
 
 

@@ -31,12 +31,15 @@ _READING = {
     500: Reply("The server has a fault; its log says which.", {JSON: tgi.Error}),
 }
 _LATER = {"retry-after": "The number of seconds after which to try again."}
-_GENERATING = {
+_SPLITTING = {
     **_READING,
+    429: Reply("The server already has as many requests as it takes.", {JSON: tgi.Error}, _LATER),
+}
+_GENERATING = {
+    **_SPLITTING,
     409: Reply("The answer that is to be gone on with or repeated is another model's, or of other numerics.",
                {JSON: tgi.Error}),
     424: Reply("The request failed while its answer was generated.", {JSON: tgi.Error}),
-    429: Reply("The server already has as many requests as it takes.", {JSON: tgi.Error}, _LATER),
     503: Reply("No shards are running that could compute an answer.", {JSON: tgi.Error}, _LATER),
 }
 _HEALTH = {
@@ -115,10 +118,10 @@ _TEXT_ROUTES = (
                            | openai.OpenAIError}, _TIMES)),
     _VERTEX,
     Route("POST", "/tokenize", info.tokenize, "Splits a text into the model's tokens.",
-          {200: Reply("The tokens, each with its place in the text.", {JSON: list[tgi.PlacedToken]}), **_READING},
+          {200: Reply("The tokens, each with its place in the text.", {JSON: list[tgi.PlacedToken]}), **_SPLITTING},
           GenerateBody, is_costly=True, tag=_TGI),
     Route("POST", "/chat_tokenize", chat.chat_tokenize, "Writes a conversation as the model's prompt, and splits it.",
-          {200: Reply("The prompt and its tokens.", {JSON: tgi.ChatTokens}), **_READING}, ChatBody, is_costly=True,
+          {200: Reply("The prompt and its tokens.", {JSON: tgi.ChatTokens}), **_SPLITTING}, ChatBody, is_costly=True,
           tag=_TGI),
 )
 _STATE_ROUTES = (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.router.text.tokenizer import TokenizerError
+from penstock.router.text.encoding import TokenizerError
 
 DEFAULT = "default"
 """The name of a template that stands alone."""

@@ -16,7 +16,8 @@ from penstock.router.grammar.forms import parse_grammar
 from penstock.router.grammar.matcher import Grammar, GrammarError
 from penstock.router.grammar.spec import GrammarSpec
 from penstock.router.scheduling.plan import Sampling
-from penstock.router.text.tokenizer import Tokenizer, TokenizerError
+from penstock.router.text.encoding import TokenizerError, TooManyTokens
+from penstock.router.text.tokenizer import Tokenizer
 
 _TGI_CHUNK = 1024
 """TGI counts no more new tokens than this against the limit on total tokens."""
@@ -63,7 +64,7 @@ async def validate(
     parameters = spec.parameters
     _check_sampling(parameters)
     _check_extent(spec, limits)
-    input_ids = await _input_ids(spec, tokenizer)
+    input_ids = await _input_ids(spec, tokenizer, limits)
     _check_tokens(input_ids, parameters.max_new_tokens, limits, facts.vocab_size)
     room = limits.max_total_tokens - len(input_ids)
     max_new_tokens = room if parameters.max_new_tokens is None else min(parameters.max_new_tokens, room)
@@ -85,12 +86,15 @@ async def validate(
     return _answers(request, spec)
 
 
-async def _input_ids(spec: GenerationSpec, tokenizer: Tokenizer) -> tuple[int, ...]:
+async def _input_ids(spec: GenerationSpec, tokenizer: Tokenizer, limits: Limits) -> tuple[int, ...]:
     truncate = spec.parameters.truncate
     if not isinstance(spec.inputs, str):
         return spec.inputs if truncate is None else spec.inputs[-truncate:]
     try:
-        return await tokenizer.encode(spec.inputs, spec.add_special_tokens, truncate)
+        return await tokenizer.encode(spec.inputs, spec.add_special_tokens, truncate, limits.max_input_tokens)
+    except TooManyTokens as error:
+        _check_length(error.number, str(error), spec.parameters.max_new_tokens, limits)
+        raise
     except TokenizerError as error:
         raise ValidationError(f"tokenizer error {error}") from error
 
@@ -168,16 +172,22 @@ def _check_extent(spec: GenerationSpec, limits: Limits) -> None:
                f"`truncate` must be strictly positive and less than {limits.max_input_tokens}. Given: {p.truncate}")
 
 
-def _check_tokens(input_ids: tuple[int, ...], max_new_tokens: int | None, limits: Limits, vocab_size: int) -> None:
-    """Checks rules 15 and 16, on the number of tokens, and that the model has these tokens at all."""
-    length, total = len(input_ids), limits.max_total_tokens
+def _check_length(length: int, given: str, max_new_tokens: int | None, limits: Limits) -> None:
+    """Checks rules 15 and 16, on the number of tokens, which messages tell as it was `given`."""
+    total = limits.max_total_tokens
     wanted = max(0, total - length) if max_new_tokens is None else max_new_tokens
     chunk = min(wanted, _TGI_CHUNK)
     _refuse_if(length + chunk > total,
                f"`inputs` tokens + `max_new_tokens` must be <= {total}. "
-               f"Given: {length} `inputs` tokens and {chunk} `max_new_tokens`")
+               f"Given: {given} `inputs` tokens and {chunk} `max_new_tokens`")
     _refuse_if(length > limits.max_input_tokens,
-               f"`inputs` must have less than {limits.max_input_tokens} tokens. Given: {length}")
+               f"`inputs` must have less than {limits.max_input_tokens} tokens. Given: {given}")
+
+
+def _check_tokens(input_ids: tuple[int, ...], max_new_tokens: int | None, limits: Limits, vocab_size: int) -> None:
+    """Checks rules 15 and 16, and that the model has these tokens at all."""
+    length = len(input_ids)
+    _check_length(length, str(length), max_new_tokens, limits)
     _refuse_if(not length, "`inputs` cannot be empty")
     largest = max(input_ids)
     _refuse_if(largest >= vocab_size,

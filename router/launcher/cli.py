@@ -123,7 +123,8 @@ def detect_watermark(model_id: str, file: TextIO, gamma: float, as_json: bool) -
 
 
 def _detect(directory: Path, text: str, gamma: float) -> "Detection":
-    from penstock.router.text.tokenizer import Tokenizer, TokenizerError  # the launcher does without
+    from penstock.router.text.encoding import TokenizerError  # the launcher does without
+    from penstock.router.text.tokenizer import Tokenizer
     from penstock.router.text.watermark import detect
     try:
         config = json.loads((directory / "config.json").read_text(encoding="utf-8"))

@@ -1,18 +1,22 @@
 """The calls of `protos/penstock.proto`: each is answered by what answers its HTTP route."""
 
 import asyncio
+from contextlib import aclosing
 
 from penstock.protos import penstock_pb2 as pb
 from penstock.protos import penstock_pb2_grpc
 from penstock.router.api.http.sse import UNREAD_SECONDS, Places
 from penstock.router.api.tgi.generate import asks_full_text, identified
-from penstock.router.api.tgi.info import describe, split
-from penstock.router.errors import Dropped
+from penstock.router.api.tgi.info import describe
+from penstock.router.errors import Dropped, ValidationError
 from penstock.router.generation.answers import answering, mean_logprob, tokens_of
 from penstock.router.generation.service import Service
+from penstock.router.generation.text_tokens import split
 from penstock.router.rpc import wire
 from penstock.router.rpc.calls import Calls, Context
 
+MAX_SPLIT = 1 << 18
+"""The most characters of a text whose tokens make one message."""
 SERVICE_NAME: str = pb.DESCRIPTOR.services_by_name["TextGeneration"].full_name
 
 
@@ -78,8 +82,14 @@ class TextGeneration(penstock_pb2_grpc.TextGenerationServicer):
 
     async def Tokenize(self, request: pb.TokenizeRequest, context: Context) -> pb.TokenizeResponse:
         async with self._calls.costly(context, "Tokenize"):
-            tokens = await split(self._service, request.inputs)
-            return await asyncio.to_thread(wire.encode_tokens, tokens)  # there may be a million
+            if len(request.inputs) > MAX_SPLIT:
+                raise ValidationError(f"`inputs` must have <= {MAX_SPLIT} characters, for the answer is one message; "
+                                      f"HTTP's /tokenize takes longer texts. Given: {len(request.inputs)}")
+            response = pb.TokenizeResponse()
+            async with self._service.engine.permit(), aclosing(split(self._service, request.inputs)) as parts:
+                async for part in parts:
+                    wire.add_tokens(response, part)
+            return response
 
     async def Info(self, request: pb.InfoRequest, context: Context) -> pb.InfoResponse:
         return wire.encode_info(describe(self._service))

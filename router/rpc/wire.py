@@ -14,7 +14,7 @@ from penstock.router.errors import ValidationError
 from penstock.router.generation.answers import Answer
 from penstock.router.generation.identity import Names, Wish, checked_key
 from penstock.router.scheduling.plan import FinishReason, TopLogprobs
-from penstock.router.text.tokenizer import TextToken, Tokenizer
+from penstock.router.text.tokenizer import Tokenizer
 
 _NAMES = Names("resume_after", "answer", "idempotency_key", "output_ids")
 _REASONS = {
@@ -111,9 +111,9 @@ def encode_event(
     return message
 
 
-def encode_tokens(tokens: Sequence[TextToken]) -> pb.TokenizeResponse:
-    return pb.TokenizeResponse(tokens=[
-        pb.TextToken(id=token.id, text=token.text, start=token.start, stop=token.stop) for token in tokens])
+def add_tokens(response: pb.TokenizeResponse, tokens: bytes) -> None:
+    """Adds a JSON list of tokens to the message."""
+    response.tokens.extend(pb.TextToken(**token) for token in orjson.loads(tokens))
 
 
 def encode_info(facts: dict[str, Any]) -> pb.InfoResponse:

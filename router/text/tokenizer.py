@@ -1,42 +1,38 @@
 """The model's tokenizer, which encodes text off the event loop and decodes ids on it."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import aclosing
 from hashlib import sha256
-from itertools import accumulate
+from itertools import chain
 from pathlib import Path
-from typing import Self
+from typing import Any, Self, TypeVar
 
+import orjson
 import tokenizers
 
+from penstock.router.text import encoding
+from penstock.router.text.encoding import TokenizerError, TooManyTokens
+from penstock.router.text.long_texts import LongTexts
 
-class TokenizerError(Exception):
-    """Raised when the tokenizer can't be loaded or refuses a text."""
+_T = TypeVar("_T")
 
-
-@dataclass(frozen=True, slots=True)
-class TextToken:
-    """A token and the part of the text that it stands for; `start` and `stop` count bytes of UTF-8."""
-
-    id: int
-    text: str
-    start: int
-    stop: int
-
-
-def _keep_last(encoding: tokenizers.Encoding, number: int) -> None:
-    """Truncates by halves: what is cut off is kept in pieces of the new length, and a million pieces take seconds."""
-    while len(encoding) > number:
-        encoding.truncate(max(number, len(encoding) // 2), direction="left")
+MAX_SHORT = 1 << 15
+"""The most characters of a text that a thread tokenises, within 50 ms, for threads can't be ended; those of longer
+ones come later by the 5 ms that their own process takes."""
 
 
 class Tokenizer:
-    """Wraps the `tokenizers` package. Encoding runs in `num_workers` threads and without Python's lock."""
+    """Wraps the `tokenizers` package. Short texts are encoded in `num_workers` threads and without Python's lock, long
+    ones in as many processes, and one more."""
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer, num_workers: int = 2, digest: str = "") -> None:
-        """digest: of the file that the tokenizer was read from"""
+    def __init__(
+        self, tokenizer: tokenizers.Tokenizer, num_workers: int = 2, digest: str = "", file: int | None = None
+    ) -> None:
+        """`digest` is that of the tokenizer.json, and `file` its descriptor, which this object closes; it makes one if
+        there is none."""
         self.digest = digest
         tokenizer.no_truncation()
         tokenizer.no_padding()
@@ -47,28 +43,41 @@ class Tokenizer:
         self._special_ids = frozenset(self._id_of_special.values())
         self._texts: dict[int, str] = {}
         self._threads = ThreadPoolExecutor(num_workers, thread_name_prefix="tokenizer")
+        self._file = file
+        self._long_texts = LongTexts(self._opened, num_workers)
 
     @classmethod
     def load(cls, path: Path, num_workers: int = 2) -> Self:
         """Reads a `tokenizer.json`. Raises TokenizerError, which names the file, if it is missing or damaged."""
         try:
-            content = path.read_bytes()
-            tokenizer = tokenizers.Tokenizer.from_buffer(content)
-        except Exception as error:  # the package raises nothing narrower
+            with path.open("rb") as file:
+                content = file.read()
+                return cls(encoding.parse(content), num_workers, sha256(content).hexdigest(), os.dup(file.fileno()))
+        except (OSError, TokenizerError) as error:
             raise TokenizerError(f"cannot load the tokenizer {path}: {error}") from error
-        return cls(tokenizer, num_workers, sha256(content).hexdigest())
 
-    async def encode(self, text: str, add_special_tokens: bool = True, truncate: int | None = None) -> tuple[int, ...]:
+    async def encode(
+        self, text: str, add_special_tokens: bool = True, truncate: int | None = None, most: int | None = None
+    ) -> tuple[int, ...]:
         """Returns the token ids of `text`; at most `truncate`, the last ones beside those added to every text.
 
-        Raises TokenizerError if the tokenizer refuses the text.
+        Raises TokenizerError if the tokenizer refuses the text, and for a long text TooManyTokens if it has more than
+        `most`: at once where its length tells.
         """
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._encode, text, add_special_tokens, truncate)
+        if len(text) > MAX_SHORT:
+            if most is not None and truncate is None:
+                await self._check_length(text, most)
+            return await self._long_texts.encode(text, add_special_tokens, truncate, most)
+        return await self._in_thread(encoding.encode, self._tokenizer, text, add_special_tokens, truncate)
 
-    async def split(self, text: str, add_special_tokens: bool = True) -> list[TextToken]:
-        """Returns the tokens of `text`, each with its place in the text."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._split, text, add_special_tokens)
+    async def split(self, text: str, add_special_tokens: bool = True) -> AsyncGenerator[bytes]:
+        """Yields JSON lists of the tokens of `text`, each token with its place in the text: see `TextToken`."""
+        if len(text) <= MAX_SHORT:
+            yield await self._in_thread(self._split, text, add_special_tokens)
+            return
+        async with aclosing(self._long_texts.split(text, add_special_tokens)) as parts:
+            async for part in parts:
+                yield part
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of `ids`, special tokens included; bytes that are no UTF-8 show as U+FFFD."""
@@ -93,30 +102,39 @@ class Tokenizer:
         """Returns the id of the special token `text`, if there is one."""
         return self._id_of_special.get(text)
 
+    def most_memory(self, longest: int) -> int:
+        """Returns how many bytes processes take at the most for texts of up to `longest` bytes."""
+        size = os.fstat(self._opened()).st_size
+        return self._long_texts.most_memory(size, longest)
+
     def close(self) -> None:
-        """Ends the threads; texts that they have not begun are given up."""
+        """Ends threads and processes; texts that they have not begun are given up."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._long_texts.close()
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
 
-    def _encode(self, text: str, add_special_tokens: bool, truncate: int | None) -> tuple[int, ...]:
-        encoding = self._one(self._tokenizer.encode_batch_fast, text, add_special_tokens)
-        if truncate is not None and len(encoding) > truncate:
-            encoding = self._one(self._tokenizer.encode_batch_fast, text, add_special_tokens=False)
-            num_added = self._tokenizer.num_special_tokens_to_add(is_pair=False) if add_special_tokens else 0
-            _keep_last(encoding, max(0, truncate - num_added))
-            encoding = self._tokenizer.post_process(encoding, add_special_tokens=add_special_tokens)
-        return tuple(encoding.ids[:truncate])
+    async def _in_thread(self, work: Callable[..., _T], *arguments: Any) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
-    def _split(self, text: str, add_special_tokens: bool) -> list[TextToken]:
-        encoding = self._one(self._tokenizer.encode_batch, text, add_special_tokens)
-        byte_at = [0, *accumulate(len(character.encode()) for character in text)]
-        return [TextToken(token_id, text[start:stop], byte_at[start], byte_at[stop])
-                for token_id, (start, stop) in zip(encoding.ids, encoding.offsets, strict=True)]
+    def _split(self, text: str, add_special_tokens: bool) -> bytes:
+        return orjson.dumps([*chain.from_iterable(encoding.split(self._tokenizer, text, add_special_tokens))])
 
-    @staticmethod
-    def _one(encode_batch: Callable[..., list[tokenizers.Encoding]], text: str, add_special_tokens: bool
-             ) -> tokenizers.Encoding:
-        """Encodes a batch of one text, because to encode a single text keeps Python's lock."""
-        try:
-            return encode_batch([text], add_special_tokens=add_special_tokens)[0]
-        except Exception as error:  # the package raises nothing narrower
-            raise TokenizerError(str(error)) from error
+    async def _check_length(self, text: str, most: int) -> None:
+        """Raises TooManyTokens if the length of `text` tells that it has more tokens than `most`."""
+        longest = await self._long_texts.most_bytes_of_a_token()
+        if longest is not None and (number := -(-_num_bytes(text) // longest)) > most:
+            raise TooManyTokens(number, is_least=True)
+
+    def _opened(self) -> int:
+        """Returns the descriptor of the tokenizer.json, whatever has happened to the file since."""
+        if self._file is None:
+            self._file = os.memfd_create("tokenizer.json")
+            with open(self._file, "wb", closefd=False) as file:
+                file.write(self._tokenizer.to_str().encode())
+        return self._file
+
+
+def _num_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

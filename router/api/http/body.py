@@ -1,7 +1,9 @@
 """JSON in and out. What can't be read is refused in plain text, in the words that TGI's clients know."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 import orjson
@@ -10,14 +12,19 @@ from aiohttp import hdrs, web
 from aiohttp.http_exceptions import PayloadEncodingError
 from pydantic_core import ErrorDetails
 
+from penstock.router.api.http.body_room import ROOM, SMALL
+from penstock.router.engine.limits import Limits
 from penstock.router.generation.parameters import Body
 from penstock.router.generation.service import SERVICE
 
 AnyBody = TypeVar("AnyBody", bound=Body)
 
+log = logging.getLogger(__name__)
+
+UNREAD_SECONDS = 10.0
+"""The most seconds for which a client may leave a part of a long answer unread, since others wait for their turn."""
 _MAX_SHOWN = 40
 """How many characters of a refused string the answer repeats."""
-_SLICE = 4096
 _EXPECTED = {
     "model_type": "an object",
     "dict_type": "an object",
@@ -35,14 +42,35 @@ def json_response(content: object, status: int = 200, headers: Mapping[str, str]
         body=orjson.dumps(content), status=status, headers=headers, content_type="application/json")
 
 
-async def written(items: Sequence[object]) -> orjson.Fragment:
-    """Writes a list that may have a million items, in a thread and in slices, for orjson keeps Python's lock."""
-    return await asyncio.to_thread(_write, items)
+async def list_response(
+    request: web.Request, parts: AsyncGenerator[bytes], before: bytes = b"", after: bytes = b""
+) -> web.StreamResponse:
+    """Answers with the JSON list that JSON lists make together, between other JSON. It may have a million items, so
+    that it is sent part by part, as the client reads it."""
+    async with aclosing(parts):
+        first, second = await anext(parts, b"[]"), await anext(parts, None)
+        if second is None:
+            return web.Response(body=before + first + after, content_type="application/json")
+        response = web.StreamResponse(headers={"content-type": "application/json"})
+        await response.prepare(request)
+        try:
+            await _write(response, before + first[:-1])
+            await _write(response, b"," + second[1:-1])
+            async for part in parts:
+                await _write(response, b"," + part[1:-1])
+            await _write(response, b"]" + after)
+            await response.write_eof()
+        except Exception as error:  # which a status can't tell any more
+            log.warning("an answer breaks off, %s", str(error) or type(error).__name__)
+            if request.transport is not None:
+                request.transport.abort()
+    return response
 
 
-def _write(items: Sequence[object]) -> orjson.Fragment:
-    slices = (items[start:start + _SLICE] for start in range(0, len(items), _SLICE))
-    return orjson.Fragment(b"[%b]" % b",".join(orjson.dumps(part)[1:-1] for part in slices))
+async def _write(response: web.StreamResponse, part: bytes) -> None:
+    """Sends a part. Raises TimeoutError if the client takes too long to read what came before."""
+    async with asyncio.timeout(UNREAD_SECONDS):
+        await response.write(part)
 
 
 async def read_body(request: web.Request, schema: type[AnyBody]) -> AnyBody:
@@ -65,19 +93,43 @@ async def read_json(request: web.Request) -> Any:
         raise web.HTTPBadRequest(text=f"Failed to parse the request body as JSON: {error}") from error
 
 
-async def _read(request: web.Request) -> bytes:
-    """Returns the body's bytes, at most `payload_limit`; a body that says that it is longer is not read at all."""
+async def _read(request: web.Request) -> bytearray:
+    """Returns the body's bytes, at most `payload_limit`; a body that says that it is longer is not read at all.
+
+    Once it has turned out to be large, the rest of it is read when there is room, until the request is answered.
+    """
     limits = request.app[SERVICE].limits
     length = request.content_length
     if length is not None and length > limits.payload_limit:
         raise web.HTTPRequestEntityTooLarge(limits.payload_limit, length)
+    content = bytearray()
     try:
-        async with asyncio.timeout(limits.body_timeout):
-            return await request.read()
+        is_whole = await _read_up_to(min(SMALL, limits.payload_limit), request, content, limits)
+        if is_whole or len(content) > limits.payload_limit:
+            return _checked(content, limits)
+        await request.app[ROOM].enter(request, limits.payload_limit if length is None else length)
+        await _read_up_to(limits.payload_limit, request, content, limits)
     except TimeoutError as error:
         raise web.HTTPRequestTimeout(text="Failed to buffer the request body: it did not come in time") from error
     except PayloadEncodingError as error:
         raise web.HTTPBadRequest(text="Failed to buffer the request body: its encoding is broken") from error
+    return _checked(content, limits)
+
+
+def _checked(content: bytearray, limits: Limits) -> bytearray:
+    if len(content) > limits.payload_limit:
+        raise web.HTTPRequestEntityTooLarge(limits.payload_limit, len(content))
+    return content
+
+
+async def _read_up_to(most: int, request: web.Request, content: bytearray, limits: Limits) -> bool:
+    """Reads until the body ends, or has become longer than `most` bytes; returns whether it has ended."""
+    async with asyncio.timeout(limits.body_timeout):
+        while len(content) <= most:
+            if not (part := await request.content.readany()):
+                return True
+            content += part
+    return False
 
 
 def to_body(content: Any, schema: type[AnyBody]) -> AnyBody:

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from penstock.router.api.http.body import json_response, read_body, written
+from penstock.router.api.http.body import json_response, list_response, read_body
 from penstock.router.api.http.headers import compute_time, name_header, request_headers, time_headers, wish_of
 from penstock.router.api.http.sse import NO_ANSWER, AnswerEvent, stream_events
 from penstock.router.api.openai.bodies import ChatBody
@@ -20,8 +20,8 @@ from penstock.router.generation.identity import OUTPUT_IDS, Identity, Wish, iden
 from penstock.router.generation.other_fields import REFUSED_IN_PROMPTS, refuse_unsupported
 from penstock.router.generation.service import SERVICE, Service
 from penstock.router.generation.spec import GenerationSpec
+from penstock.router.generation.text_tokens import split
 from penstock.router.records import request_record
-from penstock.router.text.tokenizer import TokenizerError
 
 
 async def chat_completions(request: web.Request) -> web.StreamResponse:
@@ -80,17 +80,16 @@ async def _identify(
     return await identify(service, [spec], wish, rendering, is_stream=bool(body.stream), flags=flags)
 
 
-async def chat_tokenize(request: web.Request) -> web.Response:
+async def chat_tokenize(request: web.Request) -> web.StreamResponse:
     """Answers with the prompt that a conversation makes, and its tokens, each with its place in the prompt."""
     body = await read_body(request, ChatBody)
     service = request.app[SERVICE]
-    refuse_unsupported(body.model_extra, REFUSED_IN_PROMPTS)
-    conversation = await converse(body, service)
-    try:
-        tokens = await service.tokenizer.split(conversation.prompt, bool(body.add_special_tokens))
-    except TokenizerError as error:
-        raise ValidationError(f"tokenizer error {error}") from error
-    return json_response({"tokenize_response": await written(tokens), "templated_text": conversation.prompt})
+    async with service.engine.permit():
+        refuse_unsupported(body.model_extra, REFUSED_IN_PROMPTS)
+        conversation = await converse(body, service)
+        after = b',"templated_text":' + orjson.dumps(conversation.prompt) + b"}"
+        parts = split(service, conversation.prompt, bool(body.add_special_tokens))
+        return await list_response(request, parts, b'{"tokenize_response":', after)
 
 
 async def _whole_answer(

@@ -5,12 +5,11 @@ from typing import Any
 
 from aiohttp import web
 
-from penstock.router.api.http.body import json_response, read_body, written
+from penstock.router.api.http.body import json_response, list_response, read_body
 from penstock.router.api.tgi.bodies import GenerateBody
-from penstock.router.errors import ValidationError
 from penstock.router.generation.service import SERVICE, Service
+from penstock.router.generation.text_tokens import split
 from penstock.router.metrics.metrics import CONTENT_TYPE
-from penstock.router.text.tokenizer import TextToken, TokenizerError
 
 
 async def info(request: web.Request) -> web.Response:
@@ -70,15 +69,9 @@ async def metrics(request: web.Request) -> web.Response:
     return web.Response(body=body, headers={"content-type": CONTENT_TYPE})
 
 
-async def tokenize(request: web.Request) -> web.Response:
+async def tokenize(request: web.Request) -> web.StreamResponse:
     """Answers with the tokens of `inputs`, each with its place in the text."""
     body = await read_body(request, GenerateBody)
-    return json_response(await written(await split(request.app[SERVICE], body.inputs)))
-
-
-async def split(service: Service, text: str) -> list[TextToken]:
-    """Returns the text's tokens; ValidationError if it can't be split."""
-    try:
-        return await service.tokenizer.split(text)
-    except TokenizerError as error:
-        raise ValidationError(f"tokenizer error {error}") from error
+    service = request.app[SERVICE]
+    async with service.engine.permit():
+        return await list_response(request, split(service, body.inputs))

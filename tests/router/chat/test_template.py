@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.errors import TemplateError
-from penstock.router.text.tokenizer import TokenizerError
+from penstock.router.text.encoding import TokenizerError
 from tests.router.chat.conversations import CLOCK, CONVERSATIONS, QUESTION
 from tests.tiny_models import DEMO_MODEL
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies
 
 from penstock.router.text.detokenizer import Detokenizer
+from penstock.router.text.encoding import encode
 from penstock.router.text.tokenizer import Tokenizer
 from tests.router.text.tokenizers_for_tests import FIRST_BYTE, byte_fallback_tokenizer, demo_tokenizer
 
@@ -17,7 +18,7 @@ UNKNOWN_IDS = strategies.just(9000)
 
 
 def ids_of(tokenizer: Tokenizer, text: str) -> list[int]:
-    return list(tokenizer._encode(text, False, None))
+    return list(encode(tokenizer._tokenizer, text, False, None))
 
 
 def pieces(tokenizer: Tokenizer, ids: list[int], context: list[int] | None = None) -> list[str]:

@@ -8,6 +8,7 @@ from hypothesis import given, settings, strategies
 
 from penstock.router.engine.request import Request
 from penstock.router.scheduling.plan import Sampling
+from penstock.router.text.encoding import encode
 from penstock.router.text.text_path import Piece, TextPath
 from penstock.router.text.tokenizer import Tokenizer
 from tests.router.text.tokenizers_for_tests import demo_tokenizer
@@ -120,7 +121,7 @@ def test_any_text_cut(texts: list[str], stops: list[str]) -> None:
 
 def test_held_text_and_incomplete_characters() -> None:
     tokenizer = demo_tokenizer()
-    ids = tokenizer._encode("so 😀 it is", False, None)
+    ids = encode(tokenizer._tokenizer, "so 😀 it is", False, None)
     request = Request((), Sampling(), max_new_tokens=1, stop=("😀 it was",), keep_stop=False)
     path = TextPath(tokenizer, request)
     given_texts = [path.push(token_id).text for token_id in ids]

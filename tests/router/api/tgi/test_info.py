@@ -1,13 +1,17 @@
 """The routes that tell of the server, of a text, and of mistakes in the address."""
 
+import asyncio
+import io
+import json
 from dataclasses import replace
 
 import pytest
 
+from penstock.router.chat.template import ChatTemplate
 from penstock.router.generation.service import SERVICE
 from penstock.router.groups.groups import Groups
-from tests.fakes import FACTS, ScriptedFleet
-from tests.router.api.conftest import Script, Server, Start
+from tests.fakes import FACTS, LIMITS, ScriptedFleet
+from tests.router.api.conftest import Script, Server, Start, until
 
 
 async def test_info(server: Server) -> None:
@@ -52,6 +56,51 @@ async def test_models(server: Server) -> None:
         "object": "list", "data": [{"id": "demo", "object": "model", "created": 0, "owned_by": "demo"}]}
 
 
+async def test_tokenize_a_text_that_takes_a_process(server: Server) -> None:
+    """Its tokens come in parts, which make one list; who leaves ends the work, and gives the permit back."""
+    text = "Hello wörld. 😀\n" * 10_000
+    response = await server.post("/tokenize", {"inputs": text})
+    tokens = await response.json()
+    assert response.headers["content-type"] == "application/json"
+    assert tuple(token["id"] for token in tokens) == await server.tokenizer.encode(text)
+    data = text.encode()
+    assert all(token["text"] == data[token["start"]:token["stop"]].decode() for token in tokens)
+    body = io.BytesIO(json.dumps({"inputs": "! " * 900_000}).encode())
+    asking = asyncio.ensure_future(server.client.post(
+        "/tokenize", data=body, headers={"content-type": "application/json"}))
+    await until(lambda: server.groups._permits < LIMITS.max_concurrent_requests)
+    asking.cancel()
+    await server.until_idle()
+    await until(lambda: not server.tokenizer._long_texts._large.locked())  # which the process's end unlocks
+
+
+async def test_a_text_that_is_too_long_is_not_tokenised(server: Server) -> None:
+    """The longest token has 64 bytes."""
+    text = "!" * (64 * 1024)
+    response = await server.post("/generate", {"inputs": text, "parameters": {"max_new_tokens": 5}})
+    assert (response.status, (await response.json())["error"]) == (422, (
+        "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 1024. Given: at least 1024 `inputs` "
+        "tokens and 5 `max_new_tokens`"))
+    text = text[:64 * 600]
+    number = len(await server.tokenizer.encode(text))
+    response = await server.post("/generate", {"inputs": text, "parameters": {"max_new_tokens": 5}})
+    assert (await response.json())["error"] == (
+        "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 1024. "
+        f"Given: {number} `inputs` tokens and 5 `max_new_tokens`")
+
+
+@pytest.mark.parametrize("path", ["/tokenize", "/chat_tokenize"])
+async def test_who_tokenises_takes_a_permit(start: Start, demo: ChatTemplate, path: str) -> None:
+    server = await start(template=demo)
+    body = {"inputs": "a", "messages": [{"role": "user", "content": "a"}]}
+    assert (await server.post(path, body)).status == 200
+    async with server.groups.permit(LIMITS.max_concurrent_requests):
+        response = await server.post(path, body)
+        assert (response.status, response.headers["retry-after"]) == (429, "1")
+        assert await response.json() == {"error": "Model is overloaded", "error_type": "overloaded"}
+    await server.until_idle()
+
+
 async def test_tokenize(server: Server) -> None:
     response = await server.post("/tokenize", {"inputs": "é 😀 abc<|im_end|>", "parameters": {"truncate": 1}})
     tokens = await response.json()
@@ -63,7 +112,7 @@ async def test_tokenize(server: Server) -> None:
 
 
 async def test_tokenize_a_long_text(server: Server) -> None:
-    """Its tokens are written slice by slice."""
+    """Its tokens are described slice by slice."""
     text = "a b " * 5000
     tokens = await (await server.post("/tokenize", {"inputs": text})).json()
     assert tuple(token["id"] for token in tokens) == await server.tokenizer.encode(text)
