@@ -6,6 +6,7 @@ router's memory beside what it announced at the start, and for how long work wen
 """
 
 import asyncio
+import io
 import json
 import random
 import re
@@ -148,7 +149,7 @@ class Bench:
 
     async def _post(self, path: str, content: bytes) -> str:
         async with self._session.post(
-                self.url + path, data=content, headers={"content-type": "application/json"}) as response:
+                self.url + path, data=io.BytesIO(content), headers={"content-type": "application/json"}) as response:
             async for _ in response.content.iter_any():
                 pass
             return str(response.status)
