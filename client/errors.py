@@ -76,8 +76,18 @@ GONE = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEW
 _KINDS: dict[int, type[Refused]] = {
     **dict.fromkeys((400, 404, 408, 413, 415, 422), InvalidRequest), 401: Unauthorized, 403: Unauthorized,
     409: AnotherAnswer, 424: GenerationFailed, 429: Overloaded}
-_STATUSES = {"healthcheck": 503, "overloaded": 429, "generation": 424, "another_answer": 409, "internal": 500}
-"""The status of an error in a stream of TGI's routes, by its `error_type`; of any other it is 422."""
+_STATUSES = {
+    # TGI's `error_type`
+    "healthcheck": 503, "overloaded": 429, "generation": 424, "another_answer": 409, "internal": 500,
+    # OpenAI's `code`
+    "service_unavailable": 503, "rate_limit_exceeded": 429, "generation_failed": 424, "internal_error": 500,
+}
+"""The status of an error in a stream, by its name in TGI's routes or OpenAI's; of any other it is that of a request
+which breaks a rule."""
+_SENTENCES = {"unhealthy": 503, "Model is overloaded": 429, "Request failed during generation": 424,
+              "Internal server error": 500}
+"""The status of an error in a stream of OpenAI's routes where TGI's manner is kept, which has 422 for all, by how the
+sentence begins."""
 
 
 def error_of(message: str, status: int) -> Refused | Gone:
@@ -107,8 +117,20 @@ def _told(content: Any) -> tuple[str, int] | None:
     """Returns the sentence and the status of an error in TGI's or OpenAI's shape."""
     error = content.get("error") if isinstance(content, dict) else None
     if isinstance(error, dict):
-        codes = map(str, (error.get("http_status_code"), error.get("code")))  # a gateway's code may be a word
-        return str(error.get("message")), next((int(code) for code in codes if code.isdecimal()), 500)
+        return str(error.get("message")), _status(error)
     if isinstance(error, str):
         return error, _STATUSES.get(content.get("error_type"), 422)
     return None
+
+
+def _status(error: dict[str, Any]) -> int:
+    """Returns the status of an error in OpenAI's shape; gateways write it in place of the code."""
+    codes = [str(error.get(name)) for name in ("http_status_code", "code")]
+    status = next((int(code) for code in codes if code.isdecimal()), None)
+    if status == HTTPStatus.UNPROCESSABLE_ENTITY:
+        message = str(error.get("message"))
+        return next((known for sentence, known in _SENTENCES.items() if message.startswith(sentence)), status)
+    if status is None:
+        unknown = 400 if error.get("type") == "invalid_request_error" else 500
+        return next((_STATUSES[code] for code in codes if code in _STATUSES), unknown)
+    return status

@@ -15,10 +15,11 @@ from penstock.router.api.http.access import Access, Handler
 from penstock.router.api.http.body_room import ROOM, BodyRoom, leave_room
 from penstock.router.api.http.connection import MAX_LINE, Runner
 from penstock.router.api.http.counting import count_answers
-from penstock.router.api.http.failures import error_response, to_router_error
+from penstock.router.api.http.failures import error_response, of_framework, to_router_error
 from penstock.router.api.http.headers import name_server
 from penstock.router.api.http.request_ids import name_request, tell_request_id
 from penstock.router.api.http.route import Route, add_routes
+from penstock.router.api.openai.failures import openai_response, speaks_openai
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.engine.any_engine import AnyEngine
 from penstock.router.engine.limits import Limits
@@ -93,20 +94,13 @@ def end_router(engine: asyncio.Task[None]) -> None:
 
 @web.middleware
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answers what handlers raise as TGI does: JSON, plain text for a body that can't be read, nothing for an unknown
-    path."""
+    """Answers what handlers raise, in the shape of the API that the request is for."""
     try:
         return await handler(request)
-    except web.HTTPRequestEntityTooLarge:
-        return web.Response(status=413, text="Failed to buffer the request body: length limit exceeded")
-    except web.HTTPMethodNotAllowed as error:
-        return web.Response(status=error.status, headers={"allow": error.headers["Allow"]})
-    except web.HTTPNotFound as error:
-        return web.Response(status=error.status)
-    except web.HTTPUnauthorized as error:
-        return web.Response(status=error.status, headers={"www-authenticate": "Bearer"})
-    except web.HTTPException:
-        raise
+    except web.HTTPException as error:
+        failure = of_framework(request, error)
+        if failure is None:
+            raise
     except Exception as error:
         failure = to_router_error(error)
-        return error_response(failure)
+    return (openai_response if speaks_openai(request) else error_response)(failure)

@@ -88,8 +88,8 @@ class ServerConfig:
     disable_grammar_support: bool
     strict_streaming_errors: bool
     """Whether a stream that fails before its first event is answered with the status of its error."""
-    tgi_tool_finish_reason: bool
-    """Whether an answer with tool calls has the finish reason `stop`."""
+    tgi_openai_routes: bool
+    """Whether OpenAI's routes answer as TGI's do."""
     tokenizer_config_path: Path | None
     """The file whose chat template is used instead of the checkpoint's."""
     cors_allow_origin: tuple[str, ...]

@@ -1,6 +1,11 @@
 """Everything that can go wrong with a request, and what the client is told.
 
     RouterError              500  what nobody foresaw: a fault of the server
+    ├── Unreadable             400  the body is none that can be read
+    │   ├── TooSlow              408  it did not come in time
+    │   ├── TooLarge             413  it is longer than the server takes
+    │   ├── WrongContentType     415  it is not said to be JSON, or it is compressed
+    │   └── WrongShape           422  it is JSON, but a field is missing or has another type
     ├── ValidationError        422  the request breaks a rule
     ├── TemplateError          422  the chat template refuses the conversation, or there is none
     ├── ToolError              422  its tools are not as they must be
@@ -8,8 +13,12 @@
     ├── TooManyPrompts         422  a completion of more prompts than are allowed
     ├── NoInstances            422  a Vertex AI request for nothing
     ├── InvalidAdapter         400  an adapter that can't be loaded
+    ├── Unauthorized           401  the API key is missing or wrong
     ├── AdaptersFixed          403  adapters can't be loaded or unloaded while the server runs
+    ├── NoRoute                404  there is nothing at this path
+    ├── ModelNotFound          404  a model that is to be described is not served
     ├── AdapterNotFound        404  an adapter to be unloaded that nobody knows
+    ├── WrongMethod            405  there is something at this path, for other methods
     ├── AnotherAnswer          409  an answer is to be gone on with or repeated that this server would not give
     ├── Overloaded             429  no permit is free
     ├── GenerationError        424  the request failed while it ran
@@ -17,15 +26,19 @@
     ├── Unhealthy              503  no group can answer
     └── Dropped                499  the client left before its answers had ended
 
-Words, statuses and messages are TGI's. Handlers raise; the one middleware of `penstock.router.app` maps to a JSON
-body, and `penstock.router.api.http.sse` to an event once a stream has begun.
+Words, statuses and types are TGI's, codes OpenAI's. Handlers raise; the one middleware of `penstock.router.app` makes a
+response of it, and `penstock.router.api.http.sse` an event once a stream has begun, in the shape of the route's API.
 """
 
+import re
+from collections.abc import Mapping
 from typing import Any, ClassVar
+
+_FIRST_NAME = re.compile(r"`([\w.\[\]-]+)`")
 
 
 class RouterError(Exception):
-    """The base of all errors that a client sees; `str(error)` is the message."""
+    """The base of all errors that a client sees; `str(error)` is the message in TGI's words."""
 
     status: ClassVar[int] = 500
     error_type: ClassVar[str] = "internal"
@@ -33,34 +46,101 @@ class RouterError(Exception):
     """The value of the `err` label of `tgi_request_failure`."""
     retry_after: ClassVar[int | None] = None
     """The seconds after which to try again, where that may help."""
+    headers: Mapping[str, str] = {}
+    """Those that the error's status asks for."""
+    code: str = "internal_error"
+    """OpenAI's word for the error, or one in its manner."""
+    param: str | None = None
+    """The field that is wrong, as the client has written it."""
 
     def __init__(self, message: str = "Internal server error") -> None:
         super().__init__(message)
+        self.reason = message
+        """The message without the words that TGI puts before it."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Has pickle take the message as it is, which most classes make of something else."""
-        return _restored, (type(self), str(self))
+        return _restored, (type(self), str(self), self.__dict__)
 
     def body(self) -> dict[str, str]:
         """Returns the body of the error, as TGI has it."""
         return {"error": str(self), "error_type": self.error_type}
 
 
-def _restored(kind: type[RouterError], message: str) -> RouterError:
+def _restored(kind: type[RouterError], message: str, facts: dict[str, Any]) -> RouterError:
     error = kind.__new__(kind)
     RouterError.__init__(error, message)
+    error.__dict__.update(facts)
     return error
 
 
+def _named_first(sentence: str) -> str | None:
+    """Returns the field in backquotes that a sentence begins with, if it does."""
+    found = _FIRST_NAME.match(sentence)
+    return found[1] if found else None
+
+
+class Unreadable(RouterError):
+    """The body can't be read. TGI says so in plain text, in which the words are TGI's as far as its clients know
+    them."""
+
+    status = 400
+    error_type = "unreadable"
+    metric = "validation"
+    code = "invalid_json"
+
+
+class TooSlow(Unreadable):
+    status = 408
+    code = "request_timeout"
+
+    def __init__(self) -> None:
+        super().__init__("Failed to buffer the request body: it did not come in time")
+
+
+class TooLarge(Unreadable):
+    status = 413
+    code = "request_too_large"
+
+    def __init__(self) -> None:
+        super().__init__("Failed to buffer the request body: length limit exceeded")
+
+
+class WrongContentType(Unreadable):
+    status = 415
+    code = "unsupported_content_type"
+
+    def __init__(self, message: str = "Expected request with `Content-Type: application/json`") -> None:
+        super().__init__(message)
+
+
+class WrongShape(Unreadable):
+    """A field is missing, or is not what it must be; `reason` is the sentence that says which."""
+
+    status = 422
+
+    def __init__(self, reason: str, code: str, param: str | None) -> None:
+        super().__init__(f"Failed to deserialize the JSON body into the target type: {reason}")
+        self.reason = reason
+        self.code = code
+        self.param = param
+
+
 class ValidationError(RouterError):
-    """The request breaks a rule; `rule` is the sentence that says which."""
+    """The request breaks a rule; `rule` is the sentence that says which, beginning with the field in backquotes.
+
+    `param` is the field where the sentence begins otherwise.
+    """
 
     status = 422
     error_type = "validation"
     metric = "validation"
 
-    def __init__(self, rule: str) -> None:
+    def __init__(self, rule: str, code: str = "invalid_value", param: str | None = None) -> None:
         super().__init__(f"Input validation error: {rule}")
+        self.reason = rule
+        self.code = code
+        self.param = param or _named_first(rule)
 
 
 class TemplateError(RouterError):
@@ -69,20 +149,25 @@ class TemplateError(RouterError):
     status = 422
     error_type = "template_error"
     metric = "template"
+    code = "invalid_value"
+    param = "messages"
 
     def __init__(self, cause: str) -> None:
         super().__init__(f"Template error: {cause}")
 
 
 class ToolError(RouterError):
-    """The tools of a chat are not as they must be; the words are TGI's."""
+    """The tools of a chat, or the field `param`, are not as they must be; the words are TGI's."""
 
     status = 422
     error_type = "tool_error"
     metric = "validation"
+    code = "invalid_value"
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, param: str = "tools") -> None:
         super().__init__(f"Tool error: {what}")
+        self.reason = what
+        self.param = param
 
 
 class SuffixNotSupported(RouterError):
@@ -91,6 +176,8 @@ class SuffixNotSupported(RouterError):
     status = 422
     error_type = "suffix not supported"
     metric = "validation"
+    code = "unsupported_parameter"
+    param = "suffix"
 
     def __init__(self) -> None:
         super().__init__("Suffix is not supported and can be achieved by preprocessing the prompt.")
@@ -102,6 +189,8 @@ class TooManyPrompts(RouterError):
     status = 422
     error_type = "batch size exceeded"
     metric = "validation"
+    code = "array_above_max_length"
+    param = "prompt"
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"Number of prompts exceeds the maximum allowed batch size of {limit}")
@@ -113,6 +202,8 @@ class NoInstances(RouterError):
     status = 422
     error_type = "Input validation error"
     metric = "validation"
+    code = "empty_array"
+    param = "instances"
 
     def __init__(self) -> None:
         super().__init__("Input validation error")
@@ -124,22 +215,86 @@ class InvalidAdapter(RouterError):
     status = 400
     error_type = "invalid_adapter"
     metric = "validation"
+    code = "invalid_adapter"
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param or _named_first(message)
+
+
+class Unauthorized(RouterError):
+    """TGI says this by the status alone."""
+
+    status = 401
+    error_type = "unauthenticated"
+    metric = "validation"
+    code = "invalid_api_key"
+    headers: Mapping[str, str] = {"www-authenticate": "Bearer"}
+
+    def __init__(self) -> None:
+        super().__init__("The API key is missing or wrong")
 
 
 class AdaptersFixed(RouterError):
     status = 403
     error_type = "adapters_fixed"
     metric = "validation"
+    code = "adapters_fixed"
 
     def __init__(self) -> None:
         super().__init__("adapters can't be loaded or unloaded while this server runs: that takes "
                          "--allow-runtime-adapters and an --api-key")
 
 
+class NoRoute(RouterError):
+    """TGI says this by the status alone."""
+
+    status = 404
+    error_type = "no_route"
+    metric = "validation"
+    code = "unknown_url"
+
+    def __init__(self, method: str, path: str) -> None:
+        super().__init__(f"There is no route {method} {path:.200}")
+
+
+class ModelNotFound(RouterError):
+    """A model that is neither the one served nor one of its adapters."""
+
+    status = 404
+    error_type = "model_not_found"
+    metric = "validation"
+    code = "model_not_found"
+    param = "model"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"The model `{name:.200}` does not exist")
+
+
 class AdapterNotFound(RouterError):
+    """An adapter that was named by the field `param`."""
+
     status = 404
     error_type = "adapter_not_found"
     metric = "validation"
+    code = "model_not_found"
+
+    def __init__(self, message: str, param: str) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class WrongMethod(RouterError):
+    """TGI says this by the status alone. `allowed` lists the methods that the path is for."""
+
+    status = 405
+    error_type = "wrong_method"
+    metric = "validation"
+    code = "method_not_supported"
+
+    def __init__(self, method: str, path: str, allowed: str) -> None:
+        super().__init__(f"{path:.200} is for {allowed}. Given: {method:.40}")
+        self.headers = {"allow": allowed}
 
 
 class AnotherAnswer(RouterError):
@@ -148,6 +303,7 @@ class AnotherAnswer(RouterError):
     status = 409
     error_type = "another_answer"
     metric = "validation"
+    code = "another_answer"
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -157,6 +313,7 @@ class Overloaded(RouterError):
     status = 429
     error_type = "overloaded"
     metric = "overloaded"
+    code = "rate_limit_exceeded"
     retry_after = 1
 
     def __init__(self) -> None:
@@ -167,6 +324,7 @@ class GenerationError(RouterError):
     status = 424
     error_type = "generation"
     metric = "generation"
+    code = "generation_failed"
 
     def __init__(self, cause: str) -> None:
         super().__init__(f"Request failed during generation: {cause}")
@@ -180,6 +338,7 @@ class Unhealthy(RouterError):
     status = 503
     error_type = "healthcheck"
     metric = "generation"
+    code = "service_unavailable"
     retry_after = 5
 
     def __init__(self, reason: str = "unhealthy") -> None:

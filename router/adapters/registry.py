@@ -109,7 +109,7 @@ class Registry:
         other name, which stands for the model itself. Raises AdapterNotFound for the name of one that was removed: the
         model itself would give another answer."""
         if model in self._removed:
-            raise AdapterNotFound(f"The lora adapter '{model:.64}' was unloaded.")
+            raise AdapterNotFound(f"The lora adapter '{model:.64}' was unloaded.", "model")
         return model if model in self._sources else None
 
     def check(self, name: str | None) -> None:
@@ -140,7 +140,7 @@ class Registry:
     async def add(self, source: AdapterSource) -> None:
         """Adds an adapter whose files are good. Raises InvalidAdapter if they are not, or the name can't be taken."""
         if source.name in self:
-            raise InvalidAdapter(f"The lora adapter '{source.name:.64}' has already been loaded.")
+            raise InvalidAdapter(f"The lora adapter '{source.name:.64}' has already been loaded.", "lora_name")
         if fault := fault_of_name(source.name, self._model_id):
             raise InvalidAdapter(f"`lora_name` {fault}")
         if len(self) >= MAX_KNOWN:
@@ -163,7 +163,7 @@ class Registry:
         """Removes a name, which new requests can't use any more; returns the adapter, if its files were read. Raises
         AdapterNotFound."""
         if name not in self:
-            raise AdapterNotFound(f"The lora adapter '{name:.64}' cannot be found.")
+            raise AdapterNotFound(f"The lora adapter '{name:.64}' cannot be found.", "lora_name")
         self._note_removed(name)
         return self._forget(name)
 

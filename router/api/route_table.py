@@ -1,6 +1,6 @@
 """The table of all routes: the path, the handler, the body that it takes and the answers that it may give."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +9,7 @@ from penstock.router.api.http.access import ANYBODY, Access
 from penstock.router.api.http.docs import Docs, page_routes
 from penstock.router.api.http.page import for_browsers
 from penstock.router.api.http.route import EVENTS, JSON, TEXT, Reply, Route
-from penstock.router.api.openai import adapters, chat, completions
+from penstock.router.api.openai import adapters, chat, completions, models
 from penstock.router.api.openai import replies as openai
 from penstock.router.api.openai.bodies import ChatBody, CompletionBody
 from penstock.router.api.tgi import generate, health, info
@@ -27,7 +27,7 @@ _READING = {
     413: Reply("The body is longer than the server's limit.", {TEXT: str}),
     415: Reply("The content type is not JSON.", {TEXT: str}),
     422: Reply("The body does not have the route's fields (plain text), or a value breaks a rule (JSON).",
-               {TEXT: str, JSON: tgi.Error | openai.OpenAIError}),
+               {TEXT: str, JSON: tgi.Error}),
     500: Reply("The server has a fault; its log says which.", {JSON: tgi.Error}),
 }
 _LATER = {"retry-after": "The number of seconds after which to try again."}
@@ -41,6 +41,17 @@ _GENERATING = {
                {JSON: tgi.Error}),
     424: Reply("The request failed while its answer was generated.", {JSON: tgi.Error}),
     503: Reply("No shards are running that could compute an answer.", {JSON: tgi.Error}, _LATER),
+}
+_OPENAI_READING = {
+    400: Reply("The body is not JSON, or does not have the route's fields, or a value breaks a rule."),
+    401: Reply(_UNAUTHORIZED.meaning, headers=_UNAUTHORIZED.headers),
+    **{status: Reply(_READING[status].meaning) for status in (408, 413, 415, 500)},
+}
+_OPENAI_GENERATING = {
+    **_OPENAI_READING,
+    **{status: Reply(reply.meaning, headers=reply.headers) for status, reply in _GENERATING.items()
+       if status in (409, 424, 429, 503)},
+    404: Reply("The adapter of this name was unloaded."),
 }
 _HEALTH = {
     200: Reply("The answer to the question is yes; the body is empty."),
@@ -65,6 +76,17 @@ def _costly(path: str, handler: Any, tag: str, summary: str, body: Any, reply: R
     return Route("POST", path, handler, summary, {200: reply, **_GENERATING}, body, is_costly=True, tag=tag)
 
 
+def _refusing(replies: Mapping[int, Reply]) -> dict[int, Reply]:
+    """Returns answers of OpenAI's routes with OpenAI's shape of a refusal where a status is one."""
+    return {status: reply if reply.content else replace(reply, content={JSON: openai.OpenAIError})
+            for status, reply in replies.items()}
+
+
+def _openais(path: str, handler: Any, summary: str, body: Any, reply: Reply) -> Route:
+    return Route("POST", path, handler, summary, _refusing({200: reply, **_OPENAI_GENERATING}), body, is_costly=True,
+                 tag=_OPENAI)
+
+
 def _open(path: str, handler: Any, summary: str, replies: dict[int, Reply], tag: str = _OPERATION) -> Route:
     return Route("GET", path, handler, summary, replies, tag=tag)
 
@@ -76,26 +98,35 @@ def _private(path: str, handler: Any, summary: str, reply: Reply, tag: str = _OP
 _GENERATED = Reply("A list of one answer, or the events of a stream.",
                    {JSON: list[tgi.Generated], EVENTS: tgi.StreamEvent | tgi.Error}, _ALL_TIMES)
 _COMPLETION = Reply("The completion, or the chunks of a stream, of which `[DONE]` is the last.",
-                    {JSON: openai.Completion, EVENTS: openai.Completion | openai.OpenAIError}, _TIMES)
+                    {JSON: openai.Completion, EVENTS: openai.Completion | openai.OpenAIErrorEvent}, _TIMES)
 _CHAT = Reply("The chat completion, or the chunks of a stream, of which `[DONE]` is the last.",
-              {JSON: openai.ChatCompletion, EVENTS: openai.ChatChunk | openai.OpenAIError}, _ALL_TIMES)
+              {JSON: openai.ChatCompletion, EVENTS: openai.ChatChunk | openai.OpenAIErrorEvent}, _ALL_TIMES)
 _VERTEX = _costly("/vertex", vertex.vertex, _CLOUDS, "Generates an answer for each instance, for Google Vertex AI.",
                   vertex.VertexBody, Reply("The text of each answer, in the order of the instances.",
                                            {JSON: vertex.Predictions},
                                            {"penstock-answer": "Names the answers, with commas between them."}))
-_CHANGING = {
-    **_READING,
-    400: Reply("The body is not JSON (plain text), or the adapter can't be loaded (JSON).",
-               {TEXT: str, JSON: tgi.Error}),
-    403: Reply("Clients of this server can't change its adapters.", {JSON: tgi.Error}),
-}
+_INVOCATIONS = Route(
+    "POST", "/invocations", sagemaker.invocations,
+    "Answers as `/`, `/v1/chat/completions` or `/v1/completions` answers the body, for Amazon SageMaker.",
+    {200: Reply("The answer of the route whose body was sent.",
+                {JSON: list[tgi.Generated] | openai.ChatCompletion | openai.Completion,
+                 EVENTS: tgi.StreamEvent | openai.ChatChunk | openai.Completion | tgi.Error | openai.OpenAIErrorEvent},
+                _TIMES),
+     **{status: replace(reply, content={TEXT: str, JSON: tgi.Error | openai.OpenAIError})
+        for status, reply in {404: _OPENAI_GENERATING[404], **_GENERATING}.items()}},
+    CompatBody | ChatBody | CompletionBody, is_costly=True, tag=_CLOUDS)
+_CHANGING = _refusing({
+    **_OPENAI_READING,
+    400: Reply("The body is not JSON, or does not have the route's fields, or the adapter can't be loaded."),
+    403: Reply("Clients of this server can't change its adapters."),
+})
 _ADAPTER_ROUTES = (
     Route("POST", "/v1/load_lora_adapter", adapters.load, "Adds an adapter (LoRA), from a folder on the server.",
           {200: Reply("The adapter can be named by requests.", {TEXT: str}), **_CHANGING}, adapters.LoadAdapterBody,
           is_costly=True, tag=_OPERATION),
     Route("POST", "/v1/unload_lora_adapter", adapters.unload, "Removes an adapter, once its requests are answered.",
           {200: Reply("New requests can't name the adapter any more.", {TEXT: str}), **_CHANGING,
-           404: Reply("There is no such adapter.", {JSON: tgi.Error})}, adapters.UnloadAdapterBody,
+           404: Reply("There is no such adapter.", {JSON: openai.OpenAIError})}, adapters.UnloadAdapterBody,
           is_costly=True, tag=_OPERATION),
 )
 _TEXT_ROUTES = (
@@ -106,16 +137,10 @@ _TEXT_ROUTES = (
     _costly("/generate_stream", generate.generate_stream, _TGI, "Generates an answer, and sends an event per token.",
             GenerateBody, Reply("An event per token; an error comes as the last event.",
                                 {EVENTS: tgi.StreamEvent | tgi.Error}, _COMPUTE)),
-    _costly("/v1/completions", completions.completions, _OPENAI, "Completes one or several prompts.", CompletionBody,
-            _COMPLETION),
-    _costly("/v1/chat/completions", chat.chat_completions, _OPENAI, "Answers a conversation.", ChatBody, _CHAT),
-    _costly("/invocations", sagemaker.invocations, _CLOUDS,
-            "Answers as `/`, `/v1/chat/completions` or `/v1/completions` answers the body, for Amazon SageMaker.",
-            CompatBody | ChatBody | CompletionBody,
-            Reply("The answer of the route whose body was sent.",
-                  {JSON: list[tgi.Generated] | openai.ChatCompletion | openai.Completion,
-                   EVENTS: tgi.StreamEvent | openai.ChatChunk | openai.Completion | tgi.Error
-                           | openai.OpenAIError}, _TIMES)),
+    _openais("/v1/completions", completions.completions, "Completes one or several prompts.", CompletionBody,
+             _COMPLETION),
+    _openais("/v1/chat/completions", chat.chat_completions, "Answers a conversation.", ChatBody, _CHAT),
+    _INVOCATIONS,
     _VERTEX,
     Route("POST", "/tokenize", info.tokenize, "Splits a text into the model's tokens.",
           {200: Reply("The tokens, each with its place in the text.", {JSON: list[tgi.PlacedToken]}), **_SPLITTING},
@@ -127,8 +152,11 @@ _TEXT_ROUTES = (
 _STATE_ROUTES = (
     _private("/info", info.info, "Describes the model and the limits of a request.",
              Reply("The model, the limits, and how numbers are computed.", {JSON: tgi.Info}), _TGI),
-    _open("/v1/models", info.models, "Lists the model and its adapters, as OpenAI lists models.",
+    _open("/v1/models", models.models, "Lists the model and its adapters, as OpenAI lists models.",
           {200: Reply("A list of the model and its adapters.", {JSON: openai.Models})}, _OPENAI),
+    _open("/v1/models/{model:.+}", models.model, "Describes the model, or one of its adapters.",
+          _refusing({200: Reply("The model or the adapter.", {JSON: openai.Model}),
+                     404: Reply("There is no model and no adapter of this name.")}), _OPENAI),
     _private("/metrics", info.metrics, "Gives the server's metrics, for Prometheus.",
              Reply("The metrics in Prometheus's text format.", {TEXT: str})),
     _open("/", for_browsers(health.health), "Gives browsers a page to try the model; answers others as `/health` does.",

@@ -39,7 +39,7 @@ def named(tools: Sequence[Tool], names: Collection[str]) -> list[Tool]:
     """Returns the tools of these names. ToolError if there is none of a name."""
     found = {tool.name: tool for tool in reversed(tools)}
     if missing := [name for name in names if name not in found]:
-        raise ToolError(f"Tool with name {missing[0]} not found")
+        raise ToolError(f"Tool with name {missing[0]} not found", "tool_choice")
     return [found[name] for name in dict.fromkeys(names)]
 
 
@@ -47,7 +47,7 @@ def choose(tools: Sequence[Tool], mode: Mode, is_parallel: bool) -> Offer | None
     """Returns what is offered; None if nothing can be called. ToolError if there are no tools although one must be
     called."""
     if not tools and mode == "required":
-        raise ToolError("`tool_choice` is \"required\", but there are no `tools`")
+        raise ToolError("`tool_choice` is \"required\", but there are no `tools`", "tool_choice")
     if not tools or mode == "none":
         return None
     return Offer(tuple(tools), must_call=mode == "required", is_parallel=is_parallel)

@@ -46,8 +46,8 @@ class Limits:
     """Whether `decoder_input_details` are computed; otherwise the list of them is empty, as in TGI."""
     strict_streaming_errors: bool = False
     """Whether a stream that fails before its first token is answered with the status of its error."""
-    tgi_tool_finish_reason: bool = False
-    """Whether an answer with tool calls has the finish reason `stop`, as in TGI, instead of OpenAI's `tool_calls`."""
+    tgi_openai_routes: bool = False
+    """Whether OpenAI's routes answer as TGI's do, to the byte where those differ from OpenAI's."""
     body_timeout: float = 60.0
     """The most seconds from a request's headers to the end of its body."""
     poison_memory: float = 600.0
@@ -106,7 +106,7 @@ class Limits:
             payload_limit=config.payload_limit,
             enable_prefill_logprobs=config.enable_prefill_logprobs,
             strict_streaming_errors=config.strict_streaming_errors,
-            tgi_tool_finish_reason=config.tgi_tool_finish_reason,
+            tgi_openai_routes=config.tgi_openai_routes,
             poison_memory=config.poison_memory,
             # A router in order never takes as long: a step that hangs is noticed after `step_timeout`, and a lost
             # group is back within `max_shard_downtime`, or its requests have failed.

@@ -75,6 +75,10 @@ class Answer:
             self._metrics.next_token(now - self._last_at)
         self._last_at = now
 
+    def told(self, reason: str) -> None:
+        """Notes by which word the client is told why the answer has ended."""
+        self._stream.finish_reason = reason
+
     @property
     def seed(self) -> int | None:
         """The seed with which the answer can be repeated; None if nothing was drawn."""
@@ -163,6 +167,7 @@ async def answering(
     engine, metrics = service.engine, service.metrics
     metrics.requested()
     running: Answers | None = None
+    request_record.name_answer(str(identity.name))
     generation = request_record.current().begin(specs, is_stream)
     try:
         for spec in specs:

@@ -102,6 +102,11 @@ class Identity:
         """The id of the last event that the client has."""
         return self.name.at(self.delivered)
 
+    def openai_id(self, prefix: str) -> str:
+        """Returns the id that OpenAI's routes give to the answers. It follows from their name, so that it stays the
+        same when a stream goes on; it does not reveal the seed."""
+        return f"{prefix}-{hashlib.sha256(str(self.name).encode()).hexdigest()[:32]}"
+
     def seed_of(self, prompt: int) -> int:
         """Returns the seed for a prompt of the request, if that does not have one itself."""
         return derived_seed(self.name.seed, prompt) if prompt else self.name.seed

@@ -182,7 +182,7 @@ def refuse_unsupported(fields: Mapping[str, Any] | None, refused: Refused) -> No
         if neutral is None or _asks_nothing(value, neutral) or _is_off(name, fields or {}):
             continue
         other = f", other than {orjson.dumps(neutral[0]).decode()}," if neutral else ""
-        raise ValidationError(f"`{name}`{other} is not supported")
+        raise ValidationError(f"`{name}`{other} is not supported", "unsupported_parameter")
 
 
 def _asks_nothing(value: object, neutral: tuple[object, ...]) -> bool:

@@ -1,8 +1,22 @@
 """What a client asks for of one prompt, in the terms that all APIs share."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock.router.generation.parameters import Parameters
+
+
+class FieldNames(NamedTuple):
+    """What fields are called where the client writes them, for errors to name; these are TGI's names."""
+
+    inputs: str = "inputs"
+    max_new_tokens: str = "max_new_tokens"
+    top_n_tokens: str = "top_n_tokens"
+    truncate: str = "truncate"
+    grammar: str = "grammar"
+
+
+TGI_NAMES = FieldNames()
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +26,8 @@ class GenerationSpec:
     `inputs` is a text, or token ids. `n` answers share a seed and differ in their noise. With `is_greedy` nothing is
     sampled, whatever the parameters say. With `has_openai_penalties` the frequency penalty counts the output's tokens,
     instead of weighing shares of all tokens. `raw_logprobs` is as in `Sampling`; `keep_stop`, `wants_prompt_logprobs`
-    and `shown_ids` are as in `Request`. `adapter` is the name of the adapter that is to answer.
+    and `shown_ids` are as in `Request`. `adapter` is the name of the adapter that is to answer, `names`
+    are for errors.
     """
 
     inputs: str | tuple[int, ...]
@@ -26,6 +41,7 @@ class GenerationSpec:
     wants_prompt_logprobs: bool = False
     shown_ids: frozenset[int] = frozenset()
     adapter: str | None = None
+    names: FieldNames = TGI_NAMES
 
     @property
     def num_answers(self) -> int:

@@ -1,5 +1,6 @@
 """What a request may ask for: TGI's rules in TGI's order and words, and from them the request the engine takes."""
 
+import math
 from collections.abc import Collection
 from dataclasses import replace
 from typing import Protocol
@@ -11,7 +12,7 @@ from penstock.router.errors import ValidationError
 from penstock.router.fleet.facts import Facts
 from penstock.router.generation.parameters import Parameters
 from penstock.router.generation.seeds import derived_seed
-from penstock.router.generation.spec import GenerationSpec
+from penstock.router.generation.spec import TGI_NAMES, FieldNames, GenerationSpec
 from penstock.router.grammar.forms import parse_grammar
 from penstock.router.grammar.matcher import Grammar, GrammarError
 from penstock.router.grammar.spec import GrammarSpec
@@ -19,6 +20,7 @@ from penstock.router.scheduling.plan import Sampling
 from penstock.router.text.encoding import TokenizerError, TooManyTokens
 from penstock.router.text.tokenizer import Tokenizer
 
+CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
 _TGI_CHUNK = 1024
 """TGI counts no more new tokens than this against the limit on total tokens."""
 MAX_STOP_CHARACTERS = 1024
@@ -46,8 +48,8 @@ def check_mode(spec: GenerationSpec, limits: Limits, adapters: Registry, is_stre
     elif best_of > 1:
         _refuse_if(limits.max_best_of == 1, "`best_of` != 1 is not allowed for this endpoint")
         _refuse_if(best_of > limits.max_best_of, f"`best_of` must be > 0 and <= {limits.max_best_of}. Given: {best_of}")
-    _refuse_if(spec.n > max(1, limits.max_concurrent_requests),
-               f"`n` must be <= {limits.max_concurrent_requests}. Given: {spec.n}")
+    most = limits.max_concurrent_requests
+    _refuse_if(spec.n > max(1, most), f"`n` must be <= {most}. Given: {spec.n}", "integer_above_max_value")
     adapters.check(spec.adapter)
 
 
@@ -65,10 +67,10 @@ async def validate(
     _check_sampling(parameters)
     _check_extent(spec, limits)
     input_ids = await _input_ids(spec, tokenizer, limits)
-    _check_tokens(input_ids, parameters.max_new_tokens, limits, facts.vocab_size)
+    _check_tokens(input_ids, parameters.max_new_tokens, limits, facts.vocab_size, spec.names)
     room = limits.max_total_tokens - len(input_ids)
     max_new_tokens = room if parameters.max_new_tokens is None else min(parameters.max_new_tokens, room)
-    _check_additions(parameters, max_new_tokens, facts.vocab_size)
+    _check_additions(parameters, max_new_tokens, facts.vocab_size, spec.names)
     request = Request(
         input_ids=input_ids,
         bits=facts.bits,
@@ -79,7 +81,7 @@ async def validate(
         keep_stop=spec.keep_stop,
         ignore_eos=parameters.ignore_eos,
         stop_token_ids=frozenset(parameters.stop_token_ids),
-        grammar=await _compile(parameters, grammars),
+        grammar=await _compile(parameters, grammars, spec.names),
         wants_prompt_logprobs=spec.wants_prompt_logprobs,
         shown_ids=spec.shown_ids,
         adapter=None if spec.adapter is None else adapter or await adapters.get(spec.adapter))
@@ -93,25 +95,27 @@ async def _input_ids(spec: GenerationSpec, tokenizer: Tokenizer, limits: Limits)
     try:
         return await tokenizer.encode(spec.inputs, spec.add_special_tokens, truncate, limits.max_input_tokens)
     except TooManyTokens as error:
-        _check_length(error.number, str(error), spec.parameters.max_new_tokens, limits)
+        _check_length(error.number, str(error), spec.parameters.max_new_tokens, limits, spec.names)
         raise
     except TokenizerError as error:
-        raise ValidationError(f"tokenizer error {error}") from error
+        raise ValidationError(f"tokenizer error {error}", param=spec.names.inputs) from error
 
 
-async def _compile(parameters: Parameters, grammars: Grammars | None) -> Grammar | GrammarSpec | None:
+async def _compile(
+    parameters: Parameters, grammars: Grammars | None, names: FieldNames
+) -> Grammar | GrammarSpec | None:
     """Compiles the grammar, if there is one; checks rule 17."""
     grammar = parameters.grammar
     if grammar is None:
         return None
     if grammars is None:
-        raise ValidationError("grammar is not supported")
+        raise ValidationError("grammar is not supported", "unsupported_parameter", names.grammar)
     if not isinstance(grammar, GrammarSpec):
         grammar = parse_grammar(grammar)
     try:
         return await grammars.compile(grammar)
     except GrammarError as error:
-        raise ValidationError(f"grammar is not valid: {error}") from error
+        raise ValidationError(f"grammar is not valid: {error}", param=names.grammar) from error
 
 
 def _answers(request: Request, spec: GenerationSpec) -> list[Request]:
@@ -130,9 +134,21 @@ def _answers(request: Request, spec: GenerationSpec) -> list[Request]:
     return requests
 
 
-def _refuse_if(is_broken: bool, rule: str) -> None:
+def _refuse_if(is_broken: bool, rule: str, code: str = "invalid_value") -> None:
     if is_broken:
-        raise ValidationError(rule)
+        raise ValidationError(rule, code)
+
+
+def _refuse_beyond(
+    value: float | None, rule: str, *, above: float = -math.inf, least: float = -math.inf, below: float = math.inf,
+    most: float = math.inf
+) -> None:
+    """Refuses a value that is there, and is not `above` one bound, at least another, `below` one or at most one."""
+    if value is None:
+        return
+    kind = "integer" if isinstance(value, int) else "decimal"
+    _refuse_if(value <= above or value < least, rule, f"{kind}_below_min_value")
+    _refuse_if(value >= below or value > most, rule, f"{kind}_above_max_value")
 
 
 def _check_sampling(parameters: Parameters) -> None:
@@ -141,68 +157,80 @@ def _check_sampling(parameters: Parameters) -> None:
     has_warper = any(value is not None for value in (p.temperature, p.top_k, p.top_p, p.typical_p, p.min_p))
     _refuse_if((p.best_of or 1) > 1 and not p.do_sample and not has_warper,
                "you must use sampling when `best_of` is > 1")
-    _refuse_if(p.temperature is not None and p.temperature <= 0, "`temperature` must be strictly positive")
-    _refuse_if(p.repetition_penalty is not None and p.repetition_penalty <= 0,
-               "`repetition_penalty` must be strictly positive")
-    _refuse_if(p.frequency_penalty is not None and not -2 <= p.frequency_penalty <= 2,
-               "`frequency_penalty` must be >= -2.0 and <= 2.0")
-    _refuse_if(p.top_p is not None and not 0 < p.top_p < 1, "`top_p` must be > 0.0 and < 1.0")
-    _refuse_if(p.typical_p is not None and not 0 < p.typical_p < 1, "`typical_p` must be > 0.0 and < 1.0")
-    _refuse_if(p.top_k is not None and p.top_k <= 0, "`top_k` must be strictly positive")
-    _refuse_if(p.presence_penalty is not None and not -2 <= p.presence_penalty <= 2,
-               "`presence_penalty` must be >= -2.0 and <= 2.0")
-    _refuse_if(p.min_p is not None and not 0 <= p.min_p <= 1, "`min_p` must be >= 0.0 and <= 1.0")
+    _refuse_beyond(p.temperature, "`temperature` must be strictly positive", above=0)
+    _refuse_beyond(p.repetition_penalty, "`repetition_penalty` must be strictly positive", above=0)
+    _refuse_beyond(p.frequency_penalty, "`frequency_penalty` must be >= -2.0 and <= 2.0", least=-2, most=2)
+    _refuse_beyond(p.top_p, "`top_p` must be > 0.0 and < 1.0", above=0, below=1)
+    _refuse_beyond(p.typical_p, "`typical_p` must be > 0.0 and < 1.0", above=0, below=1)
+    _refuse_beyond(p.top_k, "`top_k` must be strictly positive", above=0)
+    _refuse_beyond(p.presence_penalty, "`presence_penalty` must be >= -2.0 and <= 2.0", least=-2, most=2)
+    _refuse_beyond(p.min_p, "`min_p` must be >= 0.0 and <= 1.0", least=0, most=1)
 
 
 def _check_extent(spec: GenerationSpec, limits: Limits) -> None:
     """Checks rules 8 to 13, on how long the prompt and the answer may be."""
-    p = spec.parameters
-    _refuse_if(p.max_new_tokens == 0, "`max_new_tokens` must be strictly positive")
+    p, names = spec.parameters, spec.names
+    _refuse_beyond(p.max_new_tokens, f"`{names.max_new_tokens}` must be strictly positive", above=0)
     _refuse_if(len(p.stop) > limits.max_stop_sequences,
-               f"`stop` supports up to {limits.max_stop_sequences} stop sequences. Given: {len(p.stop)}")
-    _refuse_if("" in p.stop, "`stop` sequences cannot be empty")
+               f"`stop` supports up to {limits.max_stop_sequences} stop sequences. Given: {len(p.stop)}",
+               "array_above_max_length")
+    _refuse_if("" in p.stop, "`stop` sequences cannot be empty", "empty_string")
     longest = max(map(len, p.stop), default=0)
     _refuse_if(longest > MAX_STOP_CHARACTERS,
-               f"`stop` sequences must have <= {MAX_STOP_CHARACTERS} characters. Given: {longest}")
+               f"`stop` sequences must have <= {MAX_STOP_CHARACTERS} characters. Given: {longest}",
+               "string_above_max_length")
     _refuse_if(p.seed is not None and (p.best_of or 1) > 1, "`seed` must not be set when `best_of` > 1")
-    _refuse_if((p.top_n_tokens or 0) > limits.max_top_n_tokens,
-               f"`top_n_tokens` must be >= 0 and <= {limits.max_top_n_tokens}. Given: {p.top_n_tokens}")
-    _refuse_if(not spec.inputs, "`inputs` cannot be empty")
-    _refuse_if(p.truncate is not None and not 0 < p.truncate <= limits.max_input_tokens,
-               f"`truncate` must be strictly positive and less than {limits.max_input_tokens}. Given: {p.truncate}")
+    _refuse_beyond(p.top_n_tokens, f"`{names.top_n_tokens}` must be >= 0 and <= {limits.max_top_n_tokens}. "
+                                   f"Given: {p.top_n_tokens}", most=limits.max_top_n_tokens)
+    _refuse_if(not spec.inputs, f"`{names.inputs}` cannot be empty", "empty_string")
+    _refuse_beyond(p.truncate, f"`{names.truncate}` must be strictly positive and less than "
+                               f"{limits.max_input_tokens}. Given: {p.truncate}", above=0, most=limits.max_input_tokens)
 
 
-def _check_length(length: int, given: str, max_new_tokens: int | None, limits: Limits) -> None:
+def _check_length(length: int, given: str, max_new_tokens: int | None, limits: Limits, names: FieldNames) -> None:
     """Checks rules 15 and 16, on the number of tokens, which messages tell as it was `given`."""
     total = limits.max_total_tokens
     wanted = max(0, total - length) if max_new_tokens is None else max_new_tokens
     chunk = min(wanted, _TGI_CHUNK)
-    _refuse_if(length + chunk > total,
-               f"`inputs` tokens + `max_new_tokens` must be <= {total}. "
-               f"Given: {given} `inputs` tokens and {chunk} `max_new_tokens`")
+    _refuse_if(length + chunk > total, _too_long(given, chunk, wanted, total, names), CONTEXT_LENGTH_EXCEEDED)
     _refuse_if(length > limits.max_input_tokens,
-               f"`inputs` must have less than {limits.max_input_tokens} tokens. Given: {given}")
+               f"`{names.inputs}` must have less than {limits.max_input_tokens} tokens. Given: {given}",
+               CONTEXT_LENGTH_EXCEEDED)
 
 
-def _check_tokens(input_ids: tuple[int, ...], max_new_tokens: int | None, limits: Limits, vocab_size: int) -> None:
+def _check_tokens(
+    input_ids: tuple[int, ...], max_new_tokens: int | None, limits: Limits, vocab_size: int, names: FieldNames
+) -> None:
     """Checks rules 15 and 16, and that the model has these tokens at all."""
     length = len(input_ids)
-    _check_length(length, str(length), max_new_tokens, limits)
-    _refuse_if(not length, "`inputs` cannot be empty")
+    _check_length(length, str(length), max_new_tokens, limits, names)
+    _refuse_if(not length, f"`{names.inputs}` cannot be empty", "empty_string")
     largest = max(input_ids)
     _refuse_if(largest >= vocab_size,
-               f"`inputs` must have token ids < {vocab_size}, the model's vocabulary. Given: {largest}")
+               f"`{names.inputs}` must have token ids < {vocab_size}, the model's vocabulary. Given: {largest}")
 
 
-def _check_additions(parameters: Parameters, max_new_tokens: int, vocab_size: int) -> None:
+def _too_long(given: str, chunk: int, wanted: int, total: int, names: FieldNames) -> str:
+    """Returns the sentence for a prompt and an answer that exceed the context: TGI's for TGI's names; else one with the
+    words by which clients of OpenAI's API know that they must send less."""
+    if names is TGI_NAMES:
+        return (f"`inputs` tokens + `max_new_tokens` must be <= {total}. "
+                f"Given: {given} `inputs` tokens and {chunk} `max_new_tokens`")
+    return (f"`{names.inputs}` and `{names.max_new_tokens}` are too long: this model's maximum context length is "
+            f"{total} tokens. Given: {given} tokens of `{names.inputs}` and {wanted} of `{names.max_new_tokens}`")
+
+
+def _check_additions(parameters: Parameters, max_new_tokens: int, vocab_size: int, names: FieldNames) -> None:
     """Checks the rules of parameters that TGI does not have, or ignores."""
     p = parameters
-    _refuse_if((p.min_tokens or 0) > max_new_tokens,
-               f"`min_tokens` must be <= `max_new_tokens`. Given: {p.min_tokens} and {max_new_tokens}")
+    _refuse_beyond(p.min_tokens, f"`min_tokens` must be <= `{names.max_new_tokens}`. "
+                                 f"Given: {p.min_tokens} and {max_new_tokens}", most=max_new_tokens)
     _refuse_if(len(p.stop_token_ids) > MAX_STOP_TOKEN_IDS,
-               f"`stop_token_ids` supports up to {MAX_STOP_TOKEN_IDS} token ids. Given: {len(p.stop_token_ids)}")
-    _refuse_if(any(abs(bias) > MAX_BIAS for bias in p.logit_bias.values()),
-               f"`logit_bias` must have values >= {-MAX_BIAS} and <= {MAX_BIAS}")
+               f"`stop_token_ids` supports up to {MAX_STOP_TOKEN_IDS} token ids. Given: {len(p.stop_token_ids)}",
+               "array_above_max_length")
+    for bias in p.logit_bias.values():
+        _refuse_beyond(bias, f"`logit_bias` must have values >= {-MAX_BIAS} and <= {MAX_BIAS}", least=-MAX_BIAS,
+                       most=MAX_BIAS)
     for name, ids in (("stop_token_ids", p.stop_token_ids), ("logit_bias", p.logit_bias)):
         largest = max(ids, default=0)
         _refuse_if(largest >= vocab_size,

@@ -190,8 +190,8 @@ OPTIONS: list[click.Parameter] = [
 
     Option("--strict-streaming-errors", SERVER, "Penstock: a stream that fails before its first event is answered with "
            "the status of its error, where TGI answers 200 and sends the error as an event.", is_flag=True),
-    Option("--tgi-tool-finish-reason", SERVER, "Penstock: an answer with tool calls ends for the reason TGI gives, "
-           "stop, instead of OpenAI's tool_calls.", is_flag=True),
+    Option("--tgi-openai-routes", SERVER, "Penstock: OpenAI's routes answer as TGI's do, where those differ from "
+           "OpenAI's: in errors and their statuses, ids, finish reasons and what is null.", is_flag=True),
     Option("--vllm-metrics", SERVER, "Penstock: /metrics tells series once more under vLLM's names, such as "
            "vllm:num_requests_waiting, for autoscalers and gateways that ask for these.", is_flag=True),
     Option("--otlp-endpoint", SERVER, "Collector that traces are sent to, by OTLP over gRPC, such as "

@@ -19,8 +19,9 @@ class RequestRecord:
 
     `operation` is the name that the semantic conventions for generative AI have for what is asked, `model` the one that
     was asked for, `key` the name of the key that its client bears, if it needs one. `context` names the request's span
-    as in `Trace`, if it is traced. There is one of `generations`, or for some routes several, or none if the request
-    got not so far. `error` is the first thing that went wrong. Times are of `time.monotonic`.
+    as in `Trace`, if it is traced. `answer_id` is the id that the client knows the answers by. There is one of
+    `generations`, or for some routes several, or none if the request got not so far. `error` is the first thing that
+    went wrong. Times are of `time.monotonic`.
     """
 
     def __init__(self, route: str) -> None:
@@ -30,6 +31,7 @@ class RequestRecord:
         self.model: str | None = None
         self.key: str | None = None
         self.context = b""
+        self.answer_id: str | None = None
         self.generations: list[Generation] = []
         self.error: RouterError | None = None
 
@@ -110,3 +112,9 @@ def describe(operation: str, model: str | None) -> None:
     """Sets the operation, which is `text_completion` otherwise, and the model that the request names."""
     record = current()
     record.operation, record.model = operation, model
+
+
+def name_answer(answer_id: str) -> None:
+    """Sets the id by which the client knows the answers, unless it has been told of one before."""
+    record = current()
+    record.answer_id = record.answer_id or answer_id

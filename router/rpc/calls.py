@@ -10,11 +10,11 @@ import grpc
 from penstock.router import request_id
 from penstock.router.api.http.access import Access
 from penstock.router.api.http.failures import to_router_error
-from penstock.router.errors import Dropped, RouterError
+from penstock.router.errors import Dropped, RouterError, Unauthorized
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.records import request_log
 from penstock.router.records.request_record import RequestRecord, recording
-from penstock.router.rpc.errors import Unauthenticated, code_of, details_of
+from penstock.router.rpc.errors import code_of, details_of
 
 if TYPE_CHECKING:
     from penstock.router.tracing.middleware import Tracing
@@ -52,7 +52,7 @@ class Calls:
             error = None
             try:
                 if not self._access.may_generate(metadata.get("authorization", "")):
-                    raise Unauthenticated
+                    raise Unauthorized
                 yield
             except asyncio.CancelledError:
                 self._answered(record, Dropped.status)

@@ -8,22 +8,16 @@ _MAX_DETAILS = 2000
 """The most bytes of a message: escaped they may be three times as many, and clients take 8 KB of metadata."""
 
 
-class Unauthenticated(RouterError):
-    """The API key is missing or wrong; HTTP says this by its status alone."""
-
-    status = 401
-    error_type = "unauthenticated"
-
-    def __init__(self) -> None:
-        super().__init__("The API key is missing or wrong")
-
-
 _CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     401: grpc.StatusCode.UNAUTHENTICATED,
     403: grpc.StatusCode.PERMISSION_DENIED,
     404: grpc.StatusCode.NOT_FOUND,
+    405: grpc.StatusCode.UNIMPLEMENTED,
+    408: grpc.StatusCode.DEADLINE_EXCEEDED,
     409: grpc.StatusCode.FAILED_PRECONDITION,
+    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    415: grpc.StatusCode.INVALID_ARGUMENT,
     422: grpc.StatusCode.INVALID_ARGUMENT,
     # Not ABORTED, which asks clients to try again: this request has just ended three groups, or the engine failed.
     424: grpc.StatusCode.INTERNAL,

@@ -32,7 +32,7 @@ def decode_request(message: pb.GenerateRequest) -> GenerateBody:
     try:
         return GenerateBody.model_validate(content)
     except pydantic.ValidationError as error:
-        raise ValidationError(explain(error.errors(include_url=False)[0])) from error
+        raise ValidationError(explain(error.errors(include_url=False)[0], content)) from error
 
 
 def decode_wish(message: pb.GenerateRequest) -> Wish:

@@ -21,6 +21,7 @@ def asked(record: RequestRecord, model_id: str) -> Mapping[str, AttributeValue |
         "gen_ai.provider.name": PROVIDER,
         "gen_ai.request.model": record.model or model_id,
         "gen_ai.response.model": model_id,
+        "gen_ai.response.id": record.answer_id,
         "gen_ai.request.stream": generation.is_stream,
         "penstock.adapter": spec.adapter,
         "gen_ai.request.choice.count": spec.num_answers if spec.num_answers > 1 else None,

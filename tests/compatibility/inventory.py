@@ -56,13 +56,14 @@ class Servers:
 
 @asynccontextmanager
 async def looked_at() -> AsyncIterator[Servers]:
-    """Starts the servers whose interface is looked at."""
+    """Starts the servers whose interface is looked at; OpenAI's routes have TGI's manner."""
     template = ChatTemplate({"default": TEMPLATE}, {})
     grammars = GrammarCompiler(DEMO, FACTS.vocab_size, FACTS.eos_token_ids)
     try:
         with TemporaryDirectory() as folder:
             source = AdapterSource("a", write_adapter(Path(folder)), folder)
-            limits, cloud = replace(LIMITS, enable_prefill_logprobs=True), vertex_routes(*CLOUD.values())
+            limits = replace(LIMITS, enable_prefill_logprobs=True, tgi_openai_routes=True)
+            cloud = vertex_routes(*CLOUD.values())
             async with starting() as start:
                 yield Servers(*[
                     await start(limits, answer, template=template, grammars=grammars, more_routes=cloud,

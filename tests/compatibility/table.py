@@ -22,7 +22,7 @@ _BEGINNING = """# What of Text Generation Inference is there
 
 Every route, field, header, error type, metric and flag of TGI 3.3.7. `python -m tests.compatibility` writes this page
 from what the whole app answers, over shards that give written answers. A test fails when the page is not what it would
-write.
+write. OpenAI's routes are looked at with `--tgi-openai-routes`; without it they have OpenAI's shapes, errors included.
 
 *yes*: a request showed it. Routes, headers and fields of answers are those of real answers; each error was provoked; a
 field of a body made a difference between two requests that differ in it alone, in the answer, in the prompt or in what
@@ -32,9 +32,10 @@ it, and nothing shows an effect. *no*: not yet. *deliberately not*: and it is to
 _OTHERS = """
 ## Other fields
 
-A field of OpenAI's or of another server that would change the answer, or what is promised of it, is refused by name
-with status 422, unless its value asks for nothing, or the body itself turns off what it tunes: on OpenAI's routes, and
-in `parameters` and beside `inputs` on TGI's own. Other fields are ignored, those below and those that nobody knows.
+A field of OpenAI's or of another server that would change the answer, or what is promised of it, is refused by name,
+unless its value asks for nothing, or the body itself turns off what it tunes: on OpenAI's routes (with 400, or 422 with
+`--tgi-openai-routes`), and in `parameters` and beside `inputs` on TGI's own (422). Other fields are ignored, those
+below and those that nobody knows.
 
 | | |
 |---|---|

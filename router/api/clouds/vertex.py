@@ -1,7 +1,6 @@
 """What Google Vertex AI sends to a container: `POST /vertex`, or at the path that it names."""
 
 import asyncio
-from http import HTTPStatus
 from typing import Annotated, Any
 
 import orjson
@@ -58,9 +57,6 @@ async def vertex(request: web.Request) -> web.StreamResponse:
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from errors
     responses = [task.result() for task in tasks]
-    refused = next((response for response in responses if response.status != HTTPStatus.OK), None)
-    if refused is not None:
-        return refused
     return json_response({"predictions": [_text(response) for response in responses]},
                          headers={REPEAT: ", ".join(response.headers[REPEAT] for response in responses)})
 

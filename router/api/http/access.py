@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import hdrs, web
 
+from penstock.router.errors import Unauthorized
 from penstock.router.generation.identity import KEY, OUTPUT_IDS, REPEAT, RESUME
 from penstock.router.keys import Keys
 from penstock.router.records import request_record
@@ -79,7 +80,7 @@ def guard(handler: Handler, is_admitted: Admission) -> Handler:
     """Returns a handler that answers 401 to those whose key is not admitted, before it reads their body."""
     async def guarded(request: web.Request) -> web.StreamResponse:
         if not is_admitted(request.headers.get(hdrs.AUTHORIZATION, "")):
-            raise web.HTTPUnauthorized
+            raise Unauthorized
         return await handler(request)
 
     return guarded

@@ -1,4 +1,4 @@
-"""JSON in and out. What can't be read is refused in plain text, in the words that TGI's clients know."""
+"""JSON in and out."""
 
 import asyncio
 import logging
@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 
 from penstock.router.api.http.body_room import ROOM, SMALL
 from penstock.router.engine.limits import Limits
+from penstock.router.errors import TooLarge, TooSlow, Unreadable, WrongContentType, WrongShape
 from penstock.router.generation.parameters import Body
 from penstock.router.generation.service import SERVICE
 
@@ -25,6 +26,7 @@ UNREAD_SECONDS = 10.0
 """The most seconds for which a client may leave a part of a long answer unread, since others wait for their turn."""
 _MAX_SHOWN = 40
 """How many characters of a refused string the answer repeats."""
+_NOTHING = object()
 _EXPECTED = {
     "model_type": "an object",
     "dict_type": "an object",
@@ -33,6 +35,14 @@ _EXPECTED = {
     "int_type": "an integer",
     "bool_type": "a boolean",
     "list_type": "a list",
+}
+_BOUNDS = {
+    **dict.fromkeys(("greater_than", "greater_than_equal"), "below_min_value"),
+    **dict.fromkeys(("less_than", "less_than_equal"), "above_max_value"),
+}
+_CODES = {
+    "too_short": "empty_array", "too_long": "array_above_max_length",
+    "string_too_short": "empty_string", "string_too_long": "string_above_max_length",
 }
 
 
@@ -74,23 +84,22 @@ async def _write(response: web.StreamResponse, part: bytes) -> None:
 
 
 async def read_body(request: web.Request, schema: type[AnyBody]) -> AnyBody:
-    """Returns the body as `schema`. Raises 413, 415, 408 (too slow), 400 (not JSON) or 422 (another shape)."""
+    """Returns the body as `schema`. Raises Unreadable."""
     return to_body(await read_json(request), schema)
 
 
 async def read_json(request: web.Request) -> Any:
-    """Returns the parsed body. Raises 413, 415, 408 (too slow) or 400 (not JSON)."""
+    """Returns the parsed body. Raises Unreadable."""
     kind, _, subtype = request.content_type.partition("/")
     if kind != "application" or (subtype != "json" and not subtype.endswith("+json")):
-        raise web.HTTPUnsupportedMediaType(text="Expected request with `Content-Type: application/json`")
+        raise WrongContentType
     encoding = ", ".join(request.headers.getall(hdrs.CONTENT_ENCODING, ())).strip()
     if encoding.lower() not in ("", "identity"):
-        raise web.HTTPUnsupportedMediaType(
-            text=f"Expected request without `Content-Encoding`. Given: {_show(ascii(encoding)[1:-1])}")
+        raise WrongContentType(f"Expected request without `Content-Encoding`. Given: {_show(ascii(encoding)[1:-1])}")
     try:
         return orjson.loads(await _read(request))
     except orjson.JSONDecodeError as error:
-        raise web.HTTPBadRequest(text=f"Failed to parse the request body as JSON: {error}") from error
+        raise Unreadable(f"Failed to parse the request body as JSON: {error}") from error
 
 
 async def _read(request: web.Request) -> bytearray:
@@ -101,7 +110,7 @@ async def _read(request: web.Request) -> bytearray:
     limits = request.app[SERVICE].limits
     length = request.content_length
     if length is not None and length > limits.payload_limit:
-        raise web.HTTPRequestEntityTooLarge(limits.payload_limit, length)
+        raise TooLarge
     content = bytearray()
     try:
         is_whole = await _read_up_to(min(SMALL, limits.payload_limit), request, content, limits)
@@ -110,15 +119,15 @@ async def _read(request: web.Request) -> bytearray:
         await request.app[ROOM].enter(request, limits.payload_limit if length is None else length)
         await _read_up_to(limits.payload_limit, request, content, limits)
     except TimeoutError as error:
-        raise web.HTTPRequestTimeout(text="Failed to buffer the request body: it did not come in time") from error
+        raise TooSlow from error
     except PayloadEncodingError as error:
-        raise web.HTTPBadRequest(text="Failed to buffer the request body: its encoding is broken") from error
+        raise Unreadable("Failed to buffer the request body: its encoding is broken") from error
     return _checked(content, limits)
 
 
 def _checked(content: bytearray, limits: Limits) -> bytearray:
     if len(content) > limits.payload_limit:
-        raise web.HTTPRequestEntityTooLarge(limits.payload_limit, len(content))
+        raise TooLarge
     return content
 
 
@@ -133,28 +142,62 @@ async def _read_up_to(most: int, request: web.Request, content: bytearray, limit
 
 
 def to_body(content: Any, schema: type[AnyBody]) -> AnyBody:
-    """Returns parsed JSON as `schema`; raises 422 if it has another shape."""
+    """Returns parsed JSON as `schema`; raises WrongShape if it has another one."""
     try:
         return schema.model_validate(content)
     except pydantic.ValidationError as error:
-        what = explain(error.errors(include_url=False)[0])
-        raise web.HTTPUnprocessableEntity(
-            text=f"Failed to deserialize the JSON body into the target type: {what}") from error
+        first = error.errors(include_url=False)[0]
+        raise WrongShape(explain(first, content), _code(first), _path(first, content)) from error
 
 
-def explain(error: ErrorDetails) -> str:
-    """Returns a sentence that says where in the body what was found, and what was expected."""
-    location = error["loc"]
+def explain(error: ErrorDetails, content: Any) -> str:
+    """Returns a sentence that says where in `content` what was found, and what was expected."""
     if error["type"] == "missing":
-        return _path(location[:-1]) + f"missing field `{location[-1]}`"
+        field = error["loc"][-1]
+        return _at(_path({**error, "loc": error["loc"][:-1]}, content)) + f"missing field `{field}`"
+    where = _at(_path(error, content))
     if expected := _EXPECTED.get(error["type"]):
-        return _path(location) + f"invalid type: {_show(error['input'])}, expected {expected}"
-    return _path(location) + f"invalid value: {_show(error['input'])}: {error['msg']}"
+        return f"{where}invalid type: {_show(error['input'])}, expected {expected}"
+    return f"{where}invalid value: {_show(error['input'])}: {error['msg']}"
 
 
-def _path(location: tuple[int | str, ...]) -> str:
-    parts = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location if part != "[key]")
-    return f"{parts.removeprefix('.')}: " if parts else ""
+def _at(path: str | None) -> str:
+    return f"{path}: " if path else ""
+
+
+def _path(error: ErrorDetails, content: Any) -> str | None:
+    """Returns where in `content` the error is, such as `messages[0].content`; None if that is all of it.
+
+    A location also names the types of unions that were tried, which are no part of the content.
+    """
+    path, location = "", error["loc"]
+    for part in location:
+        inner = _inside(content, part)
+        if inner is not _NOTHING or (error["type"] == "missing" and part is location[-1]):
+            path += f"[{part}]" if isinstance(part, int) else f".{part}"
+            content = inner
+    return path.removeprefix(".") or None
+
+
+def _inside(content: Any, part: int | str) -> Any:
+    """Returns the part of an object or a list; `_NOTHING` if it has none of this name. Numbers name fields, too."""
+    if isinstance(content, dict):
+        return content.get(part, content.get(str(part), _NOTHING))
+    if isinstance(content, list) and isinstance(part, int) and part < len(content):
+        return content[part]
+    return _NOTHING
+
+
+def _code(error: ErrorDetails) -> str:
+    """Returns OpenAI's word for the error."""
+    kind = error["type"]
+    if kind == "missing":
+        return "missing_required_parameter"
+    if kind in _EXPECTED:
+        return "invalid_type"
+    if (bound := _BOUNDS.get(kind)) is not None:
+        return f"{'integer' if isinstance(error['input'], int) else 'decimal'}_{bound}"
+    return _CODES.get(kind, "invalid_value")
 
 
 def _show(value: object) -> str:

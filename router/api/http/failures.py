@@ -1,13 +1,19 @@
-"""What a client is told of a failure, whether by a status or by an event of a stream."""
+"""What a client is told of a failure, whether by a status or by an event of a stream; the shape is TGI's here."""
 
 import logging
-from typing import Any
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from penstock.router import request_id
 from penstock.router.api.http.body import json_response
-from penstock.router.errors import RouterError
+from penstock.router.errors import (
+    NoRoute,
+    RouterError,
+    TooLarge,
+    Unauthorized,
+    Unreadable,
+    WrongMethod,
+)
 from penstock.router.records import request_record
 
 log = logging.getLogger(__name__)
@@ -25,7 +31,31 @@ def to_router_error(error: Exception) -> RouterError:
     return failure
 
 
-def error_response(error: RouterError, body: dict[str, Any] | None = None) -> web.Response:
-    """Returns an answer with the error's status and `body`, or TGI's body for it, and when to try again."""
-    headers = {} if error.retry_after is None else {"retry-after": str(error.retry_after)}
-    return json_response(error.body() if body is None else body, status=error.status, headers=headers)
+def of_framework(request: web.Request, error: web.HTTPException) -> RouterError | None:
+    """Returns the error for what aiohttp raises itself; None for what is no error, such as a redirection."""
+    match error:
+        case web.HTTPRequestEntityTooLarge():
+            return TooLarge()
+        case web.HTTPMethodNotAllowed():
+            return WrongMethod(request.method, request.path, error.headers[hdrs.ALLOW])
+        case web.HTTPNotFound():
+            return NoRoute(request.method, request.path)
+    return None
+
+
+def headers_of(error: RouterError) -> dict[str, str]:
+    """Returns the headers that belong to an error: those that its status asks for, and when to try again."""
+    retry = {} if error.retry_after is None else {"retry-after": str(error.retry_after)}
+    return {**error.headers, **retry}
+
+
+def error_response(error: RouterError) -> web.Response:
+    """Returns an answer with the error's status as TGI has it: JSON, plain text for a body that can't be read, nothing
+    where the status says it all."""
+    headers = headers_of(error)
+    match error:
+        case Unreadable():
+            return web.Response(status=error.status, text=str(error), headers=headers)
+        case Unauthorized() | NoRoute() | WrongMethod():
+            return web.Response(status=error.status, headers=headers)
+    return json_response(error.body(), status=error.status, headers=headers)

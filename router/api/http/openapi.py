@@ -1,5 +1,6 @@
 """The OpenAPI document of the routes, made from the types that parse their bodies."""
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ def describe(routes: Sequence[Route], version: str, access: Access) -> dict[str,
     by_type = {name: schema for (name, _), schema in schemas.items()}
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, by_type, access)
+        paths.setdefault(route.canonical, {})[route.method.lower()] = _operation(route, by_type, access)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Penstock", "version": version,
@@ -44,7 +45,7 @@ def _operation(route: Route, schemas: dict[str, Any], access: Access) -> dict[st
     operation: dict[str, Any] = {
         "tags": [route.tag],
         "summary": route.summary,
-        "operationId": f"{route.method.lower()}{route.path.replace('/', '_').replace('-', '_')}",
+        "operationId": f"{route.method.lower()}{re.sub(r'[^a-z0-9]', '_', route.canonical)}",
         "responses": {
             str(status): {
                 "description": reply.meaning,
@@ -55,6 +56,9 @@ def _operation(route: Route, schemas: dict[str, Any], access: Access) -> dict[st
     }
     if route.body is not None:
         operation["requestBody"] = {"required": True, "content": _content({JSON: route.body}, schemas)}
+    if variables := re.findall(r"\{(\w+)\}", route.canonical):
+        operation["parameters"] = [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in variables]
     if admission(route, access):
         operation["security"] = [{"key": []}]
     return operation

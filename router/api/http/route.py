@@ -1,5 +1,6 @@
 """A route: its handler, which key it takes, and what the OpenAPI document says of it."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,6 +42,11 @@ class Route:
     tag: str = ""
     """The heading under which the OpenAPI document has it; it does not have a route without one."""
 
+    @property
+    def canonical(self) -> str:
+        """The path with the names of its variables alone, without the patterns that they match."""
+        return re.sub(r"\{(\w+):[^}]*\}", r"{\1}", self.path)
+
 
 def admission(route: Route, access: Access) -> Admission | None:
     """Returns what decides on who may use the route, or None if anybody may."""
@@ -50,11 +56,15 @@ def admission(route: Route, access: Access) -> Admission | None:
 
 
 def add_routes(app: web.Application, routes: Sequence[Route], access: Access) -> None:
-    """Adds the routes to the app; a route for GET answers HEAD too."""
+    """Adds the routes to the app, each with a slash behind it, too, unless that is another route; a route for GET
+    answers HEAD too."""
+    paths = {route.path for route in routes}
     for route in routes:
         is_admitted = admission(route, access)
         handler = guard(route.handler, is_admitted) if is_admitted else route.handler
-        if route.method == "GET":
-            app.router.add_get(route.path, handler)
-        else:
-            app.router.add_route(route.method, route.path, handler)
+        has_twin = not route.path.endswith("/") and f"{route.path}/" not in paths
+        for path in (route.path, f"{route.path}/") if has_twin else (route.path,):
+            if route.method == "GET":
+                app.router.add_get(path, handler)
+            else:
+                app.router.add_route(route.method, path, handler)

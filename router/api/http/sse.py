@@ -28,6 +28,8 @@ _LINE_BREAKS = [(character.encode(), b"\\u%04x" % ord(character)) for character 
 """The characters that `str.splitlines` takes for line breaks, in UTF-8 and as JSON escapes them."""
 AnswerEvent = tuple[int, bytes]
 """The index of the answer that an event belongs to, and its data."""
+ADMITTED: AnswerEvent = NO_ANSWER, b""
+"""Comes before the events and is not sent: the request is checked, and its answers are being computed."""
 
 
 class Places:
@@ -150,8 +152,10 @@ class EventWriter:
 async def stream_events(
     request: web.Request, headers: Mapping[str, str], events: AsyncGenerator[AnswerEvent],
     render_failure: Callable[[RouterError], bytes], identity: Identity | None = None, last: bytes | None = None,
+    *, waits: bool = False,
 ) -> web.StreamResponse:
-    """Answers with `events`, at least one, then `last`. As in TGI a failure is an event too: the status is sent first.
+    """Answers with `events`, which are ADMITTED and at least one more, then `last`. As in TGI a failure is an event
+    too: the status is sent first, unless this `waits` until the request is admitted, and raises what comes instead.
 
     To clients that take them events have ids, and those that the client has are left out. A failure has none, so that
     a client that goes on does so behind the last event before it.
@@ -159,14 +163,19 @@ async def stream_events(
     A server that is strict about it waits for the first event, and raises what comes in its place.
     """
     is_strict = request.app[SERVICE].limits.strict_streaming_errors
+    waits = waits or is_strict
     places = Places(identity) if identity is not None and identity.wish.takes_ids else None
     writer = EventWriter(request, headers, has_ids=places is not None)
     place = (lambda index: b"") if places is None else places.take
     async with aclosing(events):
+        if waits:
+            await anext(events)
         first = await anext(events) if is_strict else None
         with suppress(ConnectionError):  # the client has left, nobody is to be told
             async with writer:
                 try:
+                    if not waits:
+                        await anext(events)
                     if first is not None and (id := place(first[0])) is not None:
                         await writer.send(first[1], id)
                     async for index, data in events:

@@ -8,11 +8,12 @@ from aiohttp import web
 
 from penstock.router.api.http.body import json_response, list_response, read_body
 from penstock.router.api.http.headers import compute_time, name_header, request_headers, time_headers, wish_of
-from penstock.router.api.http.sse import NO_ANSWER, AnswerEvent, stream_events
+from penstock.router.api.http.sse import ADMITTED, NO_ANSWER, AnswerEvent, stream_events
 from penstock.router.api.openai.bodies import ChatBody
 from penstock.router.api.openai.chat_choice import ChatChoice
 from penstock.router.api.openai.chat_spec import converse, parse
-from penstock.router.api.openai.envelope import DONE, count_usage, head, refuse, render_failure, usage
+from penstock.router.api.openai.envelope import DONE, count_refusal, count_usage, head, usage
+from penstock.router.api.openai.manner import manner_of
 from penstock.router.chat.tools_format import CallFormat
 from penstock.router.errors import Overloaded, RouterError, ValidationError
 from penstock.router.generation.answers import Answers, answering
@@ -38,10 +39,11 @@ async def answer(request: web.Request, body: ChatBody, wish: Wish | None = None)
         async with service.engine.permit(_num_permits(service, body)):
             return await _answer(request, service, body, wish or wish_of(request))
     except Overloaded as error:
-        refusal = refuse(service, error)
-        if not body.stream:
-            return refusal
-        return await stream_events(request, request_headers(service, ""), _fail(error), render_failure, last=DONE)
+        count_refusal(service, error)
+        manner = manner_of(service)
+        if not (body.stream and manner.is_tgi):
+            raise
+        return await stream_events(request, request_headers(service, ""), _fail(error), manner.event, last=DONE)
 
 
 def _num_permits(service: Service, body: ChatBody) -> int:
@@ -61,11 +63,13 @@ async def _answer(request: web.Request, service: Service, body: ChatBody, wish: 
         spec, call_format = await parse(body, service)
         identity = await _identify(service, body, spec, call_format, wish)
     except Exception as error:
-        return refuse(service, error)
+        count_refusal(service, error)
+        raise
     headers = {**request_headers(service, spec.inputs), **name_header(identity)}
     if body.stream:
-        events = _chunks(service, body, spec, call_format, identity)
-        return await stream_events(request, headers, events, render_failure, identity, last=DONE)
+        events, manner = _chunks(service, body, spec, call_format, identity), manner_of(service)
+        return await stream_events(
+            request, headers, events, manner.event, identity, last=DONE, waits=not manner.is_tgi)
     return await _whole_answer(service, body, spec, call_format, identity, headers)
 
 
@@ -76,8 +80,8 @@ async def _identify(
         raise ValidationError(f"`{OUTPUT_IDS}` is not for answers that may call tools, whose tokens have no event each")
     rendering = ("chat", body.model, call_format and call_format.name, bool(body.logprobs),
                  bool(body.return_token_ids))
-    flags = ["tgi_tool_finish_reason"] if call_format and service.limits.tgi_tool_finish_reason else []
-    return await identify(service, [spec], wish, rendering, is_stream=bool(body.stream), flags=flags)
+    return await identify(
+        service, [spec], wish, rendering, is_stream=bool(body.stream), flags=manner_of(service).flags)
 
 
 async def chat_tokenize(request: web.Request) -> web.StreamResponse:
@@ -96,7 +100,7 @@ async def _whole_answer(
     service: Service, body: ChatBody, spec: GenerationSpec, call_format: CallFormat | None, identity: Identity,
     headers: dict[str, str],
 ) -> web.Response:
-    start = head(service, body.model, "chat.completion")
+    start = _head(service, body, identity, "chat.completion")
     num_permits = _num_permits(service, body)
     async with answering(service, [spec], identity, is_stream=False, num_permits=num_permits) as answers:
         choices = _choices(answers, body, call_format, service, identity)
@@ -111,16 +115,18 @@ async def _chunks(
     service: Service, body: ChatBody, spec: GenerationSpec, call_format: CallFormat | None, identity: Identity
 ) -> AsyncGenerator[AnswerEvent]:
     """Yields the chunks of a stream. `stream_options` ask for the usage in a chunk of its own, or in every chunk."""
-    start = orjson.dumps(head(service, body.model, "chat.completion.chunk"))[:-1] + b","
+    start = orjson.dumps(_head(service, body, identity, "chat.completion.chunk"))[:-1] + b","
     options = body.stream_options
     has_usage = bool(options and options.continuous_usage_stats)
+    no_usage = {"usage": None} if manner_of(service).is_tgi or (options and options.include_usage) else {}
     num_permits = _num_permits(service, body)
     async with answering(service, [spec], identity, is_stream=True, num_permits=num_permits) as answers:
+        yield ADMITTED
         choices = _choices(answers, body, call_format, service, identity)
         async for answer, event in answers:
             choice = choices[answer.index]
             for rendered in choice.chunks(event):
-                chunk: dict[str, Any] = {"choices": [rendered], "usage": None}
+                chunk: dict[str, Any] = {"choices": [rendered], **no_usage}
                 if has_usage:
                     chunk["usage"] = count_usage([answer], choice.num_tokens)
                 yield answer.index, start + orjson.dumps(chunk)[1:]
@@ -131,6 +137,12 @@ async def _chunks(
 def _choices(
     answers: Answers, body: ChatBody, call_format: CallFormat | None, service: Service, identity: Identity
 ) -> list[ChatChoice]:
-    tgi_reason = service.limits.tgi_tool_finish_reason
-    return [ChatChoice(answer, body, call_format, service.tokenizer, tgi_reason, f"{identity.name}.{answer.index}")
+    manner = manner_of(service)
+    return [ChatChoice(answer, body, call_format, service.tokenizer, manner, f"{identity.name}.{answer.index}")
             for answer in answers.each]
+
+
+def _head(service: Service, body: ChatBody, identity: Identity, kind: str) -> dict[str, Any]:
+    answer_id = manner_of(service).answer_id("chatcmpl", identity)
+    request_record.name_answer(answer_id)
+    return head(service, body.model, kind, answer_id)

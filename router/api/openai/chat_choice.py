@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.router.api.openai.bodies import ChatBody
-from penstock.router.api.openai.envelope import finish_reason
+from penstock.router.api.openai.manner import Manner
 from penstock.router.chat.tools_format import CallFormat
 from penstock.router.chat.tools_parser import Arguments, CallBegin, CallParser, Content, Delta
 from penstock.router.engine.stream import Ending, Event, Token
 from penstock.router.generation.answers import Answer
 from penstock.router.generation.float32 import shortest_float32
-from penstock.router.scheduling.plan import FinishReason
 from penstock.router.text.tokenizer import Tokenizer
 
 _ALPHABET = string.ascii_letters + string.digits
@@ -22,21 +21,21 @@ class ChatChoice:
     """One of the answers to a conversation."""
 
     def __init__(
-        self, answer: Answer, body: ChatBody, call_format: CallFormat | None, tokenizer: Tokenizer, tgi_reason: bool,
+        self, answer: Answer, body: ChatBody, call_format: CallFormat | None, tokenizer: Tokenizer, manner: Manner,
         name: str,
     ) -> None:
-        """Takes as `call_format` how calls of tools are written, if there may be any. With `tgi_reason` calls end an
-        answer with the reason that any answer ends with. The ids of calls follow from the answer's `name`."""
+        """Takes as `call_format` how calls of tools are written, if there may be any. The ids of calls follow from the
+        answer's `name`."""
         self.num_tokens = 0
         self._answer = answer
         self._body = body
         self._call_format = call_format
         self._parser = CallParser(call_format) if call_format else None
         self._tokenizer = tokenizer
-        self._tgi_reason = tgi_reason
+        self._manner = manner
         self._name = name
         self._has_role = True
-        self._repeats_role = body.model in (None, "tgi")
+        self._repeats_role = manner.is_tgi or body.model in (None, "tgi")
         self._num_given = 0
         """The number of characters of the answer that have come with its events."""
         self._tokens: list[Token] = []
@@ -55,7 +54,8 @@ class ChatChoice:
         for delta in self._deltas:
             if isinstance(delta, Arguments):
                 calls[delta.index]["function"]["arguments"] += delta.text
-        message: dict[str, Any] = {"role": "assistant", "content": "".join(contents)}
+        refusal = {} if self._manner.is_tgi else {"refusal": None}
+        message: dict[str, Any] = {"role": "assistant", "content": "".join(contents), **refusal}
         if calls:
             message["content"] = message["content"] or None
             message["tool_calls"] = [{key: call[key] for key in ("id", "type", "function")} for call in calls]
@@ -95,7 +95,8 @@ class ChatChoice:
     ) -> dict[str, Any]:
         choice = {"index": self._answer.index, **content, "logprobs": None, "finish_reason": reason}
         if self._body.logprobs:
-            choice["logprobs"] = {"content": [self._render_logprobs(token) for token in tokens]}
+            refusal = {} if self._manner.is_tgi else {"refusal": None}
+            choice["logprobs"] = {"content": [self._render_logprobs(token) for token in tokens], **refusal}
         if self._body.return_token_ids:
             choice["token_ids"] = [token.id for token in tokens]
             choice["prompt_token_ids"] = self._answer.request.input_ids if is_first else None
@@ -103,22 +104,21 @@ class ChatChoice:
 
     def _reason(self, ending: Ending) -> str:
         has_calls = self._parser is not None and self._parser.num_calls > 0
-        if has_calls and not self._tgi_reason and ending.finish_reason is not FinishReason.LENGTH:
-            return "tool_calls"
-        return finish_reason(ending)
+        reason = self._manner.reason(ending, has_calls)
+        self._answer.told(reason)
+        return reason
 
     def _render_delta(self, delta: Delta) -> dict[str, Any]:
-        content, calls = None, None
+        rendered: dict[str, Any] = {"role": "assistant"} if self._has_role else {}
+        self._has_role = self._repeats_role
         match delta:
             case Content():
-                content = delta.text
+                rendered["content"] = delta.text
             case CallBegin():
-                calls = [self._begin_call(delta)]
+                rendered["tool_calls"] = [self._begin_call(delta)]
             case Arguments():
-                calls = [{"index": delta.index, "function": {"arguments": delta.text}}]
-        role = {"role": "assistant"} if self._has_role else {}
-        self._has_role = self._repeats_role
-        return {**role, "content": content, "tool_calls": calls}
+                rendered["tool_calls"] = [{"index": delta.index, "function": {"arguments": delta.text}}]
+        return rendered
 
     def _begin_call(self, delta: CallBegin) -> dict[str, Any]:
         digest = hashlib.sha256(f"{self._name}.{delta.index}".encode())

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.router.api.openai.bodies import ChatBody
+from penstock.router.api.openai.manner import manner_of
 from penstock.router.api.openai.messages import read_messages
 from penstock.router.api.openai.parameters import max_tokens, parameters
 from penstock.router.api.openai.tools import read_offer
@@ -39,7 +40,7 @@ async def parse(body: ChatBody, service: Service) -> tuple[GenerationSpec, CallF
     """Returns what the body asks for, and how its answer calls tools. A RouterError names the field that is refused."""
     refuse_unsupported(body.model_extra, REFUSED_IN_CHATS)
     if body.n == 0:
-        raise ValidationError("`n` must be > 0. Given: 0")
+        raise ValidationError("`n` must be > 0. Given: 0", "integer_below_min_value")
     if body.top_logprobs and not body.logprobs:
         raise ValidationError("`top_logprobs` needs `logprobs` to be true")
     common = parameters(body, max_tokens(body), top_n_tokens=body.top_logprobs)
@@ -56,7 +57,8 @@ async def parse(body: ChatBody, service: Service) -> tuple[GenerationSpec, CallF
         has_openai_penalties=True,
         raw_logprobs=True,
         shown_ids=frozenset() if marker_id is None else frozenset({marker_id}),
-        adapter=service.adapters.named(body.model)), call_format
+        adapter=service.adapters.named(body.model),
+        names=manner_of(service).names(body, inputs="messages", top_n_tokens="top_logprobs")), call_format
 
 
 async def _shape(
@@ -79,7 +81,7 @@ async def _shape(
     try:
         grammar = await asyncio.to_thread(tools_grammar, call_format, offer, marker_id, form)
     except GrammarError as error:
-        raise ValidationError(f"grammar is not valid: {error}") from error
+        raise ValidationError(f"grammar is not valid: {error}", param="tools") from error
     if offer.must_call or len(grammar.source) <= MAX_SOURCE:
         return grammar, call_format
     return form, None if form else call_format
@@ -138,5 +140,5 @@ def _variables(body: ChatBody, template: ChatTemplate) -> dict[str, Any]:
     fields = {name: value for name in ("documents", "reasoning_effort") if (value := getattr(body, name))}
     for name in fields:
         if not template.reads(name, body.chat_template):
-            raise ValidationError(f"`{name}` is not supported by this model's chat template")
+            raise ValidationError(f"`{name}` is not supported by this model's chat template", "unsupported_parameter")
     return {**variables, **fields}

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.router.api.openai.bodies import CompletionBody
 from penstock.router.api.openai.completion_spec import is_prompt_only
-from penstock.router.api.openai.envelope import finish_reason
+from penstock.router.api.openai.manner import Manner
 from penstock.router.engine.stream import Event, Token
 from penstock.router.generation.answers import Answer
 from penstock.router.generation.float32 import shortest_float32
@@ -68,13 +68,17 @@ class Choice:
     It begins with its prompt, which has been read when the first part of the choice is made.
     """
 
-    def __init__(self, index: int, answer: Answer, prompt: Prompt, body: CompletionBody, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self, index: int, answer: Answer, prompt: Prompt, body: CompletionBody, tokenizer: Tokenizer, manner: Manner
+    ) -> None:
         self.index = index
         self.num_tokens = 0
         self._answer = answer
         self.prompt = prompt
         self._body = body
         self._tokenizer = tokenizer
+        self._manner = manner
+        self._no_reason = manner.no_reason
         self._is_prompt_only = is_prompt_only(body)
         self._has_logprobs = body.logprobs is not None
         self._is_plain = not (body.echo or self._has_logprobs or body.return_token_ids)
@@ -85,20 +89,21 @@ class Choice:
         """Returns the choice with all of the answer."""
         ending = self._answer.ending
         assert ending is not None
+        self._answer.told(reason := "length" if self._is_prompt_only else self._manner.reason(ending))
         if self._is_prompt_only:
-            return self._render([], "", "length", is_first=True)
+            return self._render([], "", reason, is_first=True)
         self.num_tokens = ending.num_tokens
-        return self._render(tokens, ending.text, finish_reason(ending), is_first=True)
+        return self._render(tokens, ending.text, reason, is_first=True)
 
     def chunk(self, event: Event) -> dict[str, Any]:
-        """Returns a chunk with the next token. The last has what was held for a stop string, and TGI's own word for the
-        reason."""
+        """Returns a chunk with the next token. The last has what was held for a stop string, and the reason to end."""
         token, ending = event.token, event.ending
-        is_first, reason = not self.num_tokens, ""
+        is_first, reason = not self.num_tokens, self._no_reason
         text = token.text
         self.num_tokens += 1
         if ending is not None:
-            text, reason = ending.text[self._num_given:], ending.finish_reason.value
+            text, reason = ending.text[self._num_given:], self._manner.chunk_reason(ending)
+            self._answer.told(reason)
         if self._is_plain:
             self._num_given += len(token.text)
             return {"index": self.index, "text": text, "logprobs": None, "finish_reason": reason}
@@ -107,7 +112,7 @@ class Choice:
             return self._render([], "", reason, is_first=True)
         return self._render([token], text, reason, is_first)
 
-    def _render(self, tokens: Sequence[Token], text: str, reason: str, is_first: bool) -> dict[str, Any]:
+    def _render(self, tokens: Sequence[Token], text: str, reason: str | None, is_first: bool) -> dict[str, Any]:
         """Returns a choice with `tokens` and their `text`; the first begins with the prompt."""
         choice: dict[str, Any] = {
             "index": self.index, "text": self.prompt.text * is_first + text, "logprobs": None, "finish_reason": reason}

@@ -1,6 +1,7 @@
 """What a body of OpenAI's completions asks for."""
 
 from penstock.router.api.openai.bodies import CompletionBody
+from penstock.router.api.openai.manner import manner_of
 from penstock.router.api.openai.parameters import max_tokens, parameters
 from penstock.router.engine.limits import Limits
 from penstock.router.errors import SuffixNotSupported, TooManyPrompts, ValidationError
@@ -20,6 +21,7 @@ def parse(body: CompletionBody, service: Service) -> list[GenerationSpec]:
     num_candidates = _num_candidates(body, limits)
     max_new_tokens = 1 if is_prompt_only(body) else max_tokens(body)
     common = parameters(body, max_new_tokens, top_n_tokens=body.logprobs)
+    names = manner_of(service).names(body, inputs="prompt", top_n_tokens="logprobs")
     return [
         GenerationSpec(
             inputs=prompt,
@@ -31,7 +33,8 @@ def parse(body: CompletionBody, service: Service) -> list[GenerationSpec]:
             has_openai_penalties=True,
             raw_logprobs=True,
             wants_prompt_logprobs=bool(body.echo) and body.logprobs is not None,
-            adapter=service.adapters.named(body.model))
+            adapter=service.adapters.named(body.model),
+            names=names)
         for prompt in body.prompt]
 
 
@@ -46,15 +49,17 @@ def _num_candidates(body: CompletionBody, limits: Limits) -> int:
     n = 1 if body.n is None else body.n
     best_of = n if body.best_of is None else body.best_of
     if n == 0:
-        raise ValidationError("`n` must be > 0. Given: 0")
+        raise ValidationError("`n` must be > 0. Given: 0", "integer_below_min_value")
     most, number = limits.max_concurrent_requests, n * len(body.prompt)
     if n > 1 and number > most:
-        raise ValidationError(f"`n` times the number of prompts must be <= {most}. Given: {number}")
+        raise ValidationError(
+            f"`n` times the number of prompts must be <= {most}. Given: {number}", "integer_above_max_value")
     if best_of < n:
         raise ValidationError(f"`best_of` must be >= `n`. Given: {best_of} and {n}")
     if best_of > n:
         if body.stream:
             raise ValidationError("`best_of` > `n` is not supported when streaming tokens")
         if best_of > limits.max_best_of:
-            raise ValidationError(f"`best_of` must be > 0 and <= {limits.max_best_of}. Given: {best_of}")
+            raise ValidationError(
+                f"`best_of` must be > 0 and <= {limits.max_best_of}. Given: {best_of}", "integer_above_max_value")
     return best_of

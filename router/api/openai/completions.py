@@ -8,11 +8,12 @@ from aiohttp import web
 
 from penstock.router.api.http.body import json_response, read_body
 from penstock.router.api.http.headers import name_header, request_headers, time_headers, wish_of
-from penstock.router.api.http.sse import NO_ANSWER, AnswerEvent, stream_events
+from penstock.router.api.http.sse import ADMITTED, NO_ANSWER, AnswerEvent, stream_events
 from penstock.router.api.openai.bodies import CompletionBody
 from penstock.router.api.openai.completion_choice import Choice, Prompt
 from penstock.router.api.openai.completion_spec import is_prompt_only, parse
-from penstock.router.api.openai.envelope import DONE, count_usage, head, refuse, render_failure
+from penstock.router.api.openai.envelope import DONE, count_refusal, count_usage, head
+from penstock.router.api.openai.manner import manner_of
 from penstock.router.engine.stream import Event, Token
 from penstock.router.generation.answers import Answer, Answers, answering, mean_logprob, tokens_of
 from penstock.router.generation.identity import Identity, identify
@@ -31,24 +32,28 @@ async def completions(request: web.Request) -> web.StreamResponse:
 async def answer(request: web.Request, body: CompletionBody) -> web.StreamResponse:
     """Returns what `/v1/completions` answers to `body`."""
     service = request.app[SERVICE]
+    manner = manner_of(service)
     request_record.describe("text_completion", body.model)
     try:
         specs = parse(body, service)
         rendering = _KIND, body.model, body.logprobs is not None, bool(body.echo), bool(body.return_token_ids)
-        identity = await identify(service, specs, wish_of(request), rendering, is_stream=bool(body.stream))
+        identity = await identify(
+            service, specs, wish_of(request), rendering, is_stream=bool(body.stream), flags=manner.flags)
     except Exception as error:
-        return refuse(service, error)
+        count_refusal(service, error)
+        raise
     headers = {**request_headers(service, *body.prompt), **name_header(identity)}
     if body.stream:
         events = _chunks(service, body, specs, identity)
-        return await stream_events(request, headers, events, render_failure, identity, last=DONE)
+        return await stream_events(
+            request, headers, events, manner.event, identity, last=DONE, waits=not manner.is_tgi)
     return await _whole_answer(service, body, specs, identity, headers)
 
 
 async def _whole_answer(
     service: Service, body: CompletionBody, specs: list[GenerationSpec], identity: Identity, headers: dict[str, str]
 ) -> web.Response:
-    start = head(service, body.model, _KIND)
+    start = _head(service, body, identity)
     async with answering(service, specs, identity, is_stream=False) as answers:
         tokens = await tokens_of(answers)
     choices: list[dict[str, Any]] = []
@@ -58,7 +63,7 @@ async def _whole_answer(
         begin = Prompt(body.prompt[prompt], candidates[0], body, service.tokenizer)
         await begin.read()
         for best in _best(candidates, tokens, body.n or 1):
-            choice = Choice(len(choices), best, begin, body, service.tokenizer)
+            choice = Choice(len(choices), best, begin, body, service.tokenizer, manner_of(service))
             choices.append(choice.whole(tokens[best.index]))
     num_tokens = 0 if is_prompt_only(body) else sum(map(len, tokens))
     content = {**start, "choices": choices, "usage": count_usage(answers.each, num_tokens, num_candidates)}
@@ -77,12 +82,13 @@ async def _chunks(
 ) -> AsyncGenerator[AnswerEvent]:
     """Yields a chunk per token. The last of each answer has its usage, unless that is asked for in a chunk of its
     own."""
-    start = orjson.dumps(head(service, body.model, _KIND))[:-1] + b","
+    start = orjson.dumps(_head(service, body, identity))[:-1] + b","
     options = body.stream_options
     has_usage_chunk = bool(options and options.include_usage)
     has_usage = bool(options and options.continuous_usage_stats)
     per_prompt = specs[0].num_answers
     async with answering(service, specs, identity, is_stream=True) as answers:
+        yield ADMITTED
         choices = _choices(answers, body, per_prompt, service)
         events = _prompt_logprobs_first(answers, per_prompt) if specs[0].wants_prompt_logprobs else answers
         async for answer, event in events:
@@ -119,5 +125,12 @@ async def _prompt_logprobs_first(answers: Answers, per_prompt: int) -> AsyncGene
 def _choices(answers: Answers, body: CompletionBody, per_prompt: int, service: Service) -> list[Choice]:
     prompts = [Prompt(prompt, answers.each[number * per_prompt], body, service.tokenizer)
                for number, prompt in enumerate(body.prompt)]
-    return [Choice(answer.index, answer, prompts[answer.index // per_prompt], body, service.tokenizer)
+    manner = manner_of(service)
+    return [Choice(answer.index, answer, prompts[answer.index // per_prompt], body, service.tokenizer, manner)
             for answer in answers.each]
+
+
+def _head(service: Service, body: CompletionBody, identity: Identity) -> dict[str, Any]:
+    answer_id = manner_of(service).answer_id("cmpl", identity)
+    request_record.name_answer(answer_id)
+    return head(service, body.model, _KIND, answer_id)

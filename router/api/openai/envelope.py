@@ -1,24 +1,18 @@
-"""What OpenAI's routes share: how an answer begins and ends, what it cost, how a failure is told."""
+"""What OpenAI's routes share: how an answer begins, what it cost, how a refusal is counted."""
 
 import time
 from collections.abc import Sequence
 from typing import Any
 
-import orjson
-from aiohttp import web
-
-from penstock.router.api.http.failures import error_response, to_router_error
-from penstock.router.engine.stream import Ending
-from penstock.router.errors import RouterError, ValidationError
+from penstock.router.errors import RouterError
 from penstock.router.generation.answers import Answer
 from penstock.router.generation.service import Service
-from penstock.router.scheduling.plan import FinishReason
 
 DONE = b"[DONE]"
 """The data of a stream's last event."""
 
 
-def head(service: Service, model: str | None, kind: str) -> dict[str, Any]:
+def head(service: Service, model: str | None, kind: str, answer_id: str) -> dict[str, Any]:
     """Returns what a whole answer and every chunk begin with. Any `model` is served, and named as it was asked for.
 
     `kind` is the value of `object`.
@@ -26,7 +20,7 @@ def head(service: Service, model: str | None, kind: str) -> dict[str, Any]:
     info = service.info
     return {
         "object": kind,
-        "id": "",
+        "id": answer_id,
         "created": int(time.time()),
         "model": info.model_id if model in (None, "tgi") else model,
         "system_fingerprint": f"{info.version}-native",
@@ -62,26 +56,8 @@ def _guesses(answers: Sequence[Answer]) -> dict[str, Any]:
         "rejected_prediction_tokens": sum(guesses.drafted for guesses in each) - accepted}} if each else {}
 
 
-def finish_reason(ending: Ending) -> str:
-    """Returns TGI's word for the reason, but OpenAI's for the model's own end token."""
-    return "stop" if ending.finish_reason is FinishReason.EOS_TOKEN else ending.finish_reason.value
-
-
-def refuse(service: Service, cause: Exception) -> web.Response:
-    """Refuses a request before anything is generated or streamed, so with a status of its own for a stream too.
-
-    TGI's own refusals are in TGI's shape, ours in OpenAI's, whose message its client shows.
-    """
-    error = to_router_error(cause)
+def count_refusal(service: Service, cause: Exception) -> None:
+    """Counts a request that is refused before answers are asked for."""
+    error = cause if isinstance(cause, RouterError) else RouterError()
     service.metrics.requested()
     service.metrics.failed(error)
-    return error_response(error, _failure(error) if isinstance(error, ValidationError) else None)
-
-
-def render_failure(error: RouterError) -> bytes:
-    """Returns the data of the event that tells of a failure, which is the last before `[DONE]`."""
-    return orjson.dumps(_failure(error))
-
-
-def _failure(error: RouterError) -> dict[str, Any]:
-    return {"error": {"message": str(error), "http_status_code": error.status}}

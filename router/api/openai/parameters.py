@@ -1,6 +1,7 @@
 """From a body of any of OpenAI's routes to the parameters of a generation, which have TGI's names."""
 
 from penstock.router.api.openai.bodies import OpenAIBody
+from penstock.router.api.openai.manner import grammar_field
 from penstock.router.errors import ValidationError
 from penstock.router.generation.parameters import Parameters
 from penstock.router.grammar.forms import parse_guided, parse_response_format
@@ -42,8 +43,12 @@ def parameters(body: OpenAIBody, max_new_tokens: int | None, top_n_tokens: int |
 
 
 def _grammar(body: OpenAIBody) -> GrammarSpec | None:
-    formats = None if body.response_format is None else parse_response_format(body.response_format)
-    guided = parse_guided(dict(body))
-    if formats is not None and guided is not None:
-        raise ValidationError("grammar is not valid: one can be asked for, not 2")
+    try:
+        formats = None if body.response_format is None else parse_response_format(body.response_format)
+        guided = parse_guided(dict(body))
+        if formats is not None and guided is not None:
+            raise ValidationError("grammar is not valid: one can be asked for, not 2")
+    except ValidationError as error:
+        error.param = error.param or grammar_field(body)
+        raise
     return guided if formats is None else formats

@@ -6,14 +6,35 @@ from pydantic import BaseModel
 
 
 class OpenAIErrorDetail(BaseModel):
+    """What is wrong: a sentence, the kind of error, the field, if it is one, and a word for programs."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class OpenAIError(BaseModel):
+    """A refusal on OpenAI's routes."""
+
+    error: OpenAIErrorDetail
+
+
+class OpenAIErrorEvent(OpenAIError):
+    """The event that tells that a stream has failed, and of which request, as the header `x-request-id` has it."""
+
+    request_id: str
+
+
+class TgiErrorDetail(BaseModel):
     message: str
     http_status_code: int
 
 
-class OpenAIError(BaseModel):
-    """A refusal on OpenAI's routes, or the event that tells that a stream has failed."""
+class TgiErrorEvent(BaseModel):
+    """The same event as TGI has it."""
 
-    error: OpenAIErrorDetail
+    error: TgiErrorDetail
 
 
 class CachedTokens(BaseModel):
@@ -48,7 +69,7 @@ class CompletionChoice(BaseModel):
     index: int
     text: str
     logprobs: Logprobs | None
-    finish_reason: str
+    finish_reason: str | None
     token_ids: list[int] | None = None
     prompt_token_ids: list[int] | None = None
 
@@ -87,6 +108,15 @@ class Call(BaseModel):
 class Message(BaseModel):
     role: Literal["assistant"]
     content: str | None
+    refusal: None = None
+    tool_calls: list[Call] | None = None
+
+
+class Delta(BaseModel):
+    """What a chunk adds to the message: a text, or a part of a call."""
+
+    role: Literal["assistant"] | None = None
+    content: str | None = None
     tool_calls: list[Call] | None = None
 
 
@@ -102,6 +132,7 @@ class TokenLogprob(TopLogprob):
 
 class ChatLogprobs(BaseModel):
     content: list[TokenLogprob]
+    refusal: None = None
 
 
 class _Choice(BaseModel):
@@ -117,7 +148,7 @@ class ChatChoice(_Choice):
 
 
 class ChunkChoice(_Choice):
-    delta: Message
+    delta: Delta
     finish_reason: str | None
 
 

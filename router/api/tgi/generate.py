@@ -8,7 +8,7 @@ from aiohttp import web
 
 from penstock.router.api.http.body import json_response, read_body
 from penstock.router.api.http.headers import compute_time, name_header, request_headers, time_headers, wish_of
-from penstock.router.api.http.sse import AnswerEvent, stream_events
+from penstock.router.api.http.sse import ADMITTED, AnswerEvent, stream_events
 from penstock.router.api.tgi.bodies import CompatBody, GenerateBody
 from penstock.router.engine.stream import Ending, Token
 from penstock.router.errors import RouterError
@@ -139,6 +139,7 @@ async def _events(
     service: Service, body: GenerateBody, spec: GenerationSpec, identity: Identity, is_full_text: bool
 ) -> AsyncGenerator[AnswerEvent]:
     async with answering(service, [spec], identity, is_stream=True) as answers:
+        yield ADMITTED
         index = 0
         async for answer, event in answers:
             index += 1

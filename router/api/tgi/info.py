@@ -1,4 +1,4 @@
-"""What a server tells of itself and of a text: `/info`, `/v1/models`, `/metrics`, `/tokenize`."""
+"""What a server tells of itself and of a text: `/info`, `/metrics`, `/tokenize`."""
 
 import asyncio
 from typing import Any
@@ -51,16 +51,6 @@ def describe(service: Service) -> dict[str, Any]:
         "prefix_caching": facts.shares_prefixes,
         "model_implementation": facts.implementation,
     }
-
-
-async def models(request: web.Request) -> web.Response:
-    """Answers with OpenAI's list of models: the model, and the adapters, of which it is told as vLLM does whose they
-    are and where they come from."""
-    service = request.app[SERVICE]
-    model_id = service.info.model_id
-    model = {"object": "model", "created": 0, "owned_by": model_id}
-    adapters = [{"id": each.name, **model, "root": each.origin, "parent": model_id} for each in service.adapters]
-    return json_response({"object": "list", "data": [{"id": model_id, **model}, *adapters]})
 
 
 async def metrics(request: web.Request) -> web.Response:

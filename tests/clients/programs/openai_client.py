@@ -48,12 +48,14 @@ def completions(client: openai.OpenAI) -> None:
         usage = chunk.usage
     assert streamed == texts
     assert usage.completion_tokens == answer.usage.completion_tokens
-    body = ""
+    told = ""
     try:
         client.completions.create(model=model, prompt=PROMPT, suffix="x")
-    except openai.UnprocessableEntityError as error:
-        body = error.response.text
-    assert "Suffix is not supported" in body
+    except openai.BadRequestError as error:
+        told = f"{error} {error.code} {error.param}"
+    assert "Suffix is not supported" in told
+    assert "unsupported_parameter suffix" in told
+    assert client.models.retrieve(model).id == model
 
 
 def chat(client: openai.OpenAI) -> None:

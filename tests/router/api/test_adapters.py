@@ -200,7 +200,8 @@ class Client:
         response = await self.server.client.post(path, json=body, headers=self._headers)
         if response.content_type != "application/json":
             return response.status, await response.text()
-        return response.status, (await response.json()).get("error", "")
+        error = (await response.json()).get("error", "")
+        return response.status, error if isinstance(error, str) else error["message"]
 
 
 @pytest.fixture

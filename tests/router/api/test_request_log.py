@@ -98,8 +98,8 @@ async def test_several_answers(start: Start, lines: Lines) -> None:
 @pytest.mark.parametrize(("path", "body", "status", "error"), [
     ("/generate", {"inputs": ""}, 422, "validation"),
     ("/generate_stream", {"inputs": ""}, 200, "validation"),
-    ("/generate", {"inputs": 3}, 422, None),
-    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}]}, 422, "template_error"),
+    ("/generate", {"inputs": 3}, 422, "unreadable"),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}]}, 400, "template_error"),
     ("/tokenize", {"inputs": "a"}, 200, None)])
 async def test_what_generates_nothing(
     server: Server, lines: Lines, path: str, body: object, status: int, error: str | None

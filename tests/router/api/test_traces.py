@@ -84,6 +84,7 @@ async def test_a_request_and_its_parts(start_traced: StartTraced) -> None:
     assert 0 < told.pop("gen_ai.response.time_to_first_chunk") < 5
     assert told.pop("server.port") > 0
     assert told.pop("penstock.request.id") == response.headers["x-request-id"]
+    assert f"{told.pop('gen_ai.response.id')}.0" == response.headers["penstock-answer"]
     assert "aiohttp" in told.pop("user_agent.original")
     assert told == {
         "http.request.method": "POST", "http.route": "/generate", "http.response.status_code": 200,
@@ -244,13 +245,13 @@ async def test_a_chat(start_traced: StartTraced, demo: ChatTemplate) -> None:
     assert response.status == 200, await response.text()
     told = attributes(traced.request())
     assert (told["gen_ai.operation.name"], told["gen_ai.request.model"]) == ("chat", "mine")
-    assert told["gen_ai.response.finish_reasons"] == ("eos_token",)
+    assert told["gen_ai.response.finish_reasons"] == ("stop",)
 
 
 async def test_a_chat_without_a_template(traced: Traced) -> None:
     response = await traced.server.post("/v1/chat/completions", {
         "model": "mine", "messages": [{"role": "user", "content": "a"}]})
-    assert response.status == 422
+    assert response.status == 400
     assert attributes(traced.request())["error.type"] == "template_error"
     assert traced.server.series()['tgi_request_failure{err="template"}'] == 1
 
@@ -278,3 +279,15 @@ async def test_the_adapter_is_named(start_traced: StartTraced, tmp_path: Path) -
     await traced.server.generate(adapter_id="mine", max_new_tokens=2)
     await traced.until_told()
     assert attributes(traced.request())["penstock.adapter"] == "mine"
+
+
+async def test_the_id_of_an_answer_is_that_which_its_client_knows(start_traced: StartTraced) -> None:
+    def servers() -> list[ReadableSpan]:
+        return [span for span in traced.spans if span.kind is SpanKind.SERVER]
+
+    traced = await start_traced()
+    texts = [await (await traced.server.post(
+        "/v1/completions", {"prompt": "a", "seed": 5, "stream": is_stream})).text() for is_stream in (False, True)]
+    await until(lambda: len(servers()) == 2)
+    [name] = {attributes(span)["gen_ai.response.id"] for span in servers()}
+    assert all(f'"id":"{name}"' in text for text in texts)

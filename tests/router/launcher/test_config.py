@@ -124,7 +124,7 @@ def test_variables_without_a_flag_must_be_utf_8(invoke, monkeypatch, variable, v
     (["--enable-prefill-logprobs"], "enable_prefill_logprobs", True),
     (["--disable-grammar-support"], "disable_grammar_support", True),
     (["--strict-streaming-errors"], "strict_streaming_errors", True),
-    (["--tgi-tool-finish-reason"], "tgi_tool_finish_reason", True),
+    (["--tgi-openai-routes"], "tgi_openai_routes", True),
     (["--tokenizer-config-path", __file__], "tokenizer_config_path", Path(__file__)),
     (["--huggingface-hub-cache", "/data"], "huggingface_hub_cache", Path("/data"))])
 def test_value(parse, arguments, name, value):

@@ -38,7 +38,7 @@ ADDED = {"--activations": None, "--model-impl": None, "--device": "auto", "--det
          "--pipeline-depth": None, "--pipeline-parallel-size": 1,
          "--step-timeout": 60, "--max-shard-downtime": 120, "--poison-memory": 600,
          "--startup-timeout": 120, "--grpc-port": None, "--api-workers": 1,
-         "--strict-streaming-errors": False, "--tgi-tool-finish-reason": False, "--no-request-logs": False,
+         "--strict-streaming-errors": False, "--tgi-openai-routes": False, "--no-request-logs": False,
          "--vllm-metrics": False,
          "--ssl-certfile": None,
          "--ssl-keyfile": None, "--api-key-file": None, "--metrics-key": (), "--max-adapter-memory": 2**30,

@@ -8,12 +8,13 @@ import json
 import orjson
 import pydantic
 import pytest
-from aiohttp import ClientResponse, web
+from aiohttp import ClientResponse
 from hypothesis import HealthCheck, given, settings, strategies
 
 from penstock.router.api.http.body import to_body
 from penstock.router.api.route_table import routes
 from penstock.router.api.tgi.bodies import GenerateBody
+from penstock.router.errors import WrongShape
 from tests.router.api.conftest import Server, Start
 
 JSON = {"content-type": "application/json"}
@@ -86,9 +87,6 @@ CHAT = {"messages": [{"role": "user", "content": "a"}]}
     ("/generate", {"inputs": "a", "parameters": {"grammar": {"type": "regex"}, "top_k": 0}}, "parameters.grammar",
      "missing field `value`"),
     ("/generate_stream", {"inputs": "a", "parameters": {"grammar": "a+"}}, "parameters.grammar", "must be an object"),
-    ("/v1/completions", {"prompt": "a", "response_format": {"type": "xml"}}, "response_format", "unknown `type`, "),
-    ("/v1/chat/completions", {**CHAT, "response_format": {"type": "json_schema"}}, "response_format",
-     "`json_schema` must be an object with a `schema`"),
     ("/chat_tokenize", {**CHAT, "response_format": {"value": 1, "type": 5}}, "response_format",
      "unknown `type`, "),
 ])
@@ -150,11 +148,25 @@ def repr_json(value: object) -> bytes:
     ({"logit_bias": 5}, "logit_bias: invalid type: integer `5`, expected an object"),
 ])
 async def test_ids(server: Server, parameters: dict[str, object], what: str) -> None:
-    for path, body in (("/generate", {"inputs": "a", "parameters": parameters}),
-                       ("/v1/completions", {"prompt": "a", **parameters})):
-        response = await server.post(path, body)
-        inside = "parameters." if path == "/generate" else ""
-        assert (response.status, await response.text()) == (422, f"{SHAPE}{inside}{what}")
+    response = await server.post("/generate", {"inputs": "a", "parameters": parameters})
+    assert (response.status, await response.text()) == (422, f"{SHAPE}parameters.{what}")
+    response = await server.post("/v1/completions", {"prompt": "a", **parameters})
+    assert (response.status, (await response.json())["error"]["message"]) == (400, what)
+
+
+@pytest.mark.parametrize(("path", "body", "what"), [
+    ("/v1/completions", {"prompt": "a", "response_format": {"type": "xml"}}, "unknown `type`, "),
+    ("/v1/chat/completions", {**CHAT, "response_format": {"type": "json_schema"}},
+     "`json_schema` must be an object with a `schema`"),
+])
+async def test_a_response_format_of_another_shape(
+    server: Server, path: str, body: dict[str, object], what: str
+) -> None:
+    response = await server.post(path, body)
+    error = (await response.json())["error"]
+    assert (response.status, error["param"], error["code"]) == (400, "response_format", "invalid_value")
+    assert error["message"].startswith("response_format: invalid value: ")
+    assert what in error["message"]
 
 
 async def test_one_of_many_wrong_items_is_told(server: Server) -> None:
@@ -162,7 +174,7 @@ async def test_one_of_many_wrong_items_is_told(server: Server) -> None:
     data = b'{"inputs": "a", "parameters": {"stop": ["a",%b1]}}' % (b"1," * 900_000)
     response = await post(server, data)
     assert await response.text() == SHAPE + "parameters.stop[1]: invalid type: integer `1`, expected a string"
-    with pytest.raises(web.HTTPUnprocessableEntity) as refused:
+    with pytest.raises(WrongShape) as refused:
         to_body(orjson.loads(data), GenerateBody)
     assert isinstance(refused.value.__cause__, pydantic.ValidationError)
     assert refused.value.__cause__.error_count() == 1

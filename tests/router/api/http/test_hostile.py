@@ -244,7 +244,7 @@ TALK = f'{{"messages": {listed(CHAT, 80)}}}'
 async def test_more_items_than_are_looked_at(server: Server, path: str, body: str, what: str) -> None:
     response = await server.client.post(path, data=io.BytesIO(body.encode()), headers={"content-type": JSON})
     text = await response.text()
-    assert response.status == 422
+    assert response.status == (400 if path.startswith("/v1/") else 422)
     assert what in text
     assert len(text) < 300
 

@@ -14,6 +14,12 @@ WEATHER = {"type": "function", "function": {
 TIME = {"type": "function", "function": {"name": "time"}}
 
 
+def refusal(message: str, param: str | None, code: str = "invalid_value", kind: str = "invalid_request_error"
+            ) -> dict[str, Any]:
+    """The body of an answer that refuses a request in OpenAI's shape."""
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
 async def chat(server: Server, **fields: object) -> dict[str, Any]:
     response = await server.post("/v1/chat/completions", {"messages": HELLO, **fields})
     assert response.status == 200, await response.text()
@@ -35,8 +41,8 @@ def joined(streamed: list[dict[str, Any]], index: int = 0) -> tuple[str, list[di
     """The content, the calls and the finish reasons of one choice."""
     content, calls, reasons = "", [], []
     for choice in (choice for chunk in streamed for choice in chunk["choices"] if choice["index"] == index):
-        content += choice["delta"]["content"] or ""
-        for call in choice["delta"]["tool_calls"] or ():
+        content += choice["delta"].get("content") or ""
+        for call in choice["delta"].get("tool_calls") or ():
             if call["index"] == len(calls):
                 assert call["function"]["arguments"] == ""
                 calls.append(call)

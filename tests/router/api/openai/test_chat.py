@@ -1,6 +1,7 @@
 """OpenAI's `POST /v1/chat/completions` and TGI's `/chat_tokenize`: answers, chunks, what they take and refuse."""
 
 import json
+import re
 import time
 from dataclasses import replace
 from typing import Any
@@ -12,9 +13,7 @@ from penstock.router.chat.template import ChatTemplate
 from penstock.router.scheduling.plan import Sampling
 from tests.fakes import LIMITS
 from tests.router.api.conftest import Server, Start
-from tests.router.api.openai.chats import HELLO, PROMPT, TEXT, chat, chunks, joined, rendered
-
-SHAPE = "Failed to deserialize the JSON body into the target type: "
+from tests.router.api.openai.chats import HELLO, PROMPT, TEXT, chat, chunks, joined, refusal, rendered
 
 
 @pytest.fixture
@@ -31,11 +30,12 @@ async def test_a_whole_answer(server: Server) -> None:
     response = await server.post("/v1/chat/completions", {"messages": HELLO, "model": "tgi"})
     answer = await response.json()
     assert abs(answer.pop("created") - time.time()) < 5
+    assert re.fullmatch("chatcmpl-[0-9a-f]{32}", answer.pop("id"))
     num_prompt, num_answer = len(await server.tokenizer.encode(PROMPT)), len(server.fleet.answer.ids)
     assert answer == {
-        "object": "chat.completion", "id": "", "model": "demo", "system_fingerprint": "0.1.0-native",
-        "choices": [{"index": 0, "message": {"role": "assistant", "content": TEXT}, "logprobs": None,
-                     "finish_reason": "stop"}],
+        "object": "chat.completion", "model": "demo", "system_fingerprint": "0.1.0-native",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": TEXT, "refusal": None},
+                     "logprobs": None, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": num_prompt, "completion_tokens": num_answer,
                   "total_tokens": num_prompt + num_answer, "prompt_tokens_details": {"cached_tokens": 0}}}
     headers = response.headers
@@ -51,9 +51,10 @@ async def test_the_bytes_of_a_stream(start: Start, demo: ChatTemplate) -> None:
         "messages": HELLO, "stream": True, "model": "tgi", "stream_options": {"include_usage": True}})
     text = await response.text()
     head = text[:text.index(',"model"')].removeprefix("data: ")
-    assert json.loads(head + "}")["object"] == "chat.completion.chunk"
+    begin = json.loads(head + "}")
+    assert (begin["object"], begin["id"][:9]) == ("chat.completion.chunk", "chatcmpl-")
     head += ',"model":"demo","system_fingerprint":"0.1.0-native"'
-    delta = '"delta":{"role":"assistant","content":"%s","tool_calls":null},"logprobs":null'
+    delta = '"delta":{"role":"assistant","content":"%s"},"logprobs":null'
     length = len(await server.tokenizer.encode(PROMPT))
     assert text == (
         f'data: {head},"choices":[{{"index":0,{delta % "a"},"finish_reason":null}}],"usage":null}}\n\n'
@@ -72,7 +73,7 @@ async def test_streams_and_answers_agree(server: Server) -> None:
         whole = (await chat(server, **fields))["choices"][0]
         streamed = await chunks(server, **fields)
         assert joined(streamed) == (whole["message"]["content"], [], [whole["finish_reason"]])
-        assert all(chunk["usage"] is None for chunk in streamed)
+        assert not any("usage" in chunk for chunk in streamed)
 
 
 async def test_who_is_told_the_role(server: Server) -> None:
@@ -175,69 +176,86 @@ async def test_tokens_of_a_chat(server: Server) -> None:
 
 async def test_no_template(start: Start) -> None:
     server = await start()
-    expected = {"error": "Template error: template not found", "error_type": "template_error"}
-    for path, is_stream in (("/v1/chat/completions", True), ("/v1/chat/completions", False), ("/chat_tokenize", False)):
-        response = await server.post(path, {"messages": HELLO, "stream": is_stream})
-        assert (response.status, await response.json()) == (422, expected)
+    for is_stream in (True, False):
+        response = await server.post("/v1/chat/completions", {"messages": HELLO, "stream": is_stream})
+        assert (response.status, await response.json()) == (
+            400, refusal("Template error: template not found", "messages"))
+    response = await server.post("/chat_tokenize", {"messages": HELLO})
+    assert (response.status, await response.json()) == (
+        422, {"error": "Template error: template not found", "error_type": "template_error"})
     assert server.series()['tgi_request_failure{err="template"}'] == 2
 
 
-@pytest.mark.parametrize(("fields", "told"), [
-    ({"functions": [{"name": "f"}]}, "`functions`, other than [], is not supported"),
-    ({"reasoning_effort": "low"}, "`reasoning_effort` is not supported by this model's chat template"),
-    ({"modalities": ["text", "audio"]}, '`modalities`, other than ["text"], is not supported'),
-    ({"bad_words": ["a"]}, "`bad_words`, other than [], is not supported"),
-    ({"best_of": 2}, "`best_of`, other than 1, is not supported"),
-    ({"n": 0}, "`n` must be > 0. Given: 0"),
-    ({"top_logprobs": 2}, "`top_logprobs` needs `logprobs` to be true"),
+UNSUPPORTED = "unsupported_parameter"
+
+
+@pytest.mark.parametrize(("fields", "told", "param", "code"), [
+    ({"functions": [{"name": "f"}]}, "`functions`, other than [], is not supported", "functions", UNSUPPORTED),
+    ({"reasoning_effort": "low"}, "`reasoning_effort` is not supported by this model's chat template",
+     "reasoning_effort", UNSUPPORTED),
+    ({"modalities": ["text", "audio"]}, '`modalities`, other than ["text"], is not supported', "modalities",
+     UNSUPPORTED),
+    ({"bad_words": ["a"]}, "`bad_words`, other than [], is not supported", "bad_words", UNSUPPORTED),
+    ({"best_of": 2}, "`best_of`, other than 1, is not supported", "best_of", UNSUPPORTED),
+    ({"n": 0}, "`n` must be > 0. Given: 0", "n", "integer_below_min_value"),
+    ({"top_logprobs": 2}, "`top_logprobs` needs `logprobs` to be true", "top_logprobs", "invalid_value"),
     ({"chat_template_kwargs": {"tools": []}},
-     "`chat_template_kwargs` cannot have `tools`, which is a field of its own"),
+     "`chat_template_kwargs` cannot have `tools`, which is a field of its own", "chat_template_kwargs",
+     "invalid_value"),
     ({"add_generation_prompt": True, "continue_final_message": True},
-     "`add_generation_prompt` and `continue_final_message` cannot both be true"),
+     "`add_generation_prompt` and `continue_final_message` cannot both be true", "add_generation_prompt",
+     "invalid_value"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://a/b"}}]}]},
-     '`messages[0].content[0]` must be of type "text", this model takes nothing else. Given: "image_url"'),
-    ({"messages": [*HELLO, {"role": "user", "content": None}]}, "`messages[1]` must have `content` or `tool_calls`"),
+     '`messages[0].content[0]` must be of type "text", this model takes nothing else. Given: "image_url"',
+     "messages[0].content[0]", "invalid_value"),
+    ({"messages": [*HELLO, {"role": "user", "content": None}]}, "`messages[1]` must have `content` or `tool_calls`",
+     "messages[1]", "invalid_value"),
     ({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}]},
-     "`messages[0].tool_calls[0].function.arguments` must be a JSON object"),
+     "`messages[0].tool_calls[0].function.arguments` must be a JSON object",
+     "messages[0].tool_calls[0].function.arguments", "invalid_value"),
 ])
-async def test_refused_by_name(server: Server, fields: dict[str, object], told: str) -> None:
+async def test_refused_by_name(server: Server, fields: dict[str, object], told: str, param: str, code: str) -> None:
     for is_stream in (False, True):
         response = await server.post("/v1/chat/completions", {"messages": HELLO, "stream": is_stream, **fields})
-        assert (response.status, await response.json()) == (
-            422, {"error": {"message": f"Input validation error: {told}", "http_status_code": 422}})
+        assert (response.status, await response.json()) == (400, refusal(told, param, code))
     assert server.fleet.plans == []
 
 
-@pytest.mark.parametrize(("fields", "what"), [
-    ({"messages": None}, "messages: invalid type: null, expected a list"),
-    ({"messages": []}, "messages: invalid value: a list: List should have at least 1 item after validation, not 0"),
-    ({"messages": ["a"]}, 'messages[0]: invalid type: string "a", expected an object'),
-    ({"messages": [{"content": "a"}]}, "messages[0]: missing field `role`"),
+@pytest.mark.parametrize(("fields", "what", "param", "code"), [
+    ({"messages": None}, "messages: invalid type: null, expected a list", "messages", "invalid_type"),
+    ({"messages": []}, "messages: invalid value: a list: List should have at least 1 item after validation, not 0",
+     "messages", "empty_array"),
+    ({"messages": ["a"]}, 'messages[0]: invalid type: string "a", expected an object', "messages[0]", "invalid_type"),
+    ({"messages": [{"content": "a"}]}, "messages[0]: missing field `role`", "messages[0].role",
+     "missing_required_parameter"),
     ({"messages": [{"role": "user", "content": 5}]},
-     "messages[0].content.str: invalid type: integer `5`, expected a string"),
+     "messages[0].content: invalid type: integer `5`, expected a string", "messages[0].content", "invalid_type"),
     ({"tools": [{"function": {"name": "f"}}] * 129},
-     "tools: invalid value: a list: List should have at most 128 items after validation, not 129"),
-    ({"n": "2"}, 'n: invalid type: string "2", expected an integer'),
-    ({"logprobs": 5}, "logprobs: invalid type: integer `5`, expected a boolean"),
+     "tools: invalid value: a list: List should have at most 128 items after validation, not 129", "tools",
+     "array_above_max_length"),
+    ({"n": "2"}, 'n: invalid type: string "2", expected an integer', "n", "invalid_type"),
+    ({"logprobs": 5}, "logprobs: invalid type: integer `5`, expected a boolean", "logprobs", "invalid_type"),
 ])
-async def test_another_shape(server: Server, fields: dict[str, object], what: str) -> None:
+async def test_another_shape(server: Server, fields: dict[str, object], what: str, param: str, code: str) -> None:
     response = await server.post("/v1/chat/completions", {"messages": HELLO, **fields})
-    assert (response.status, await response.text()) == (422, SHAPE + what)
+    assert (response.status, await response.json()) == (400, refusal(what, param, code))
 
 
-@pytest.mark.parametrize(("fields", "rule"), [
-    ({"temperature": -1}, "`temperature` must be strictly positive"),
-    ({"max_tokens": 0}, "`max_new_tokens` must be strictly positive"),
-    ({"logprobs": True, "top_logprobs": 6}, "`top_n_tokens` must be >= 0 and <= 5. Given: 6"),
-    ({"presence_penalty": 3}, "`presence_penalty` must be >= -2.0 and <= 2.0"),
+@pytest.mark.parametrize(("fields", "rule", "param", "code"), [
+    ({"temperature": -1}, "`temperature` must be strictly positive", "temperature", "decimal_below_min_value"),
+    ({"max_tokens": 0}, "`max_tokens` must be strictly positive", "max_tokens", "integer_below_min_value"),
+    ({"max_completion_tokens": 0}, "`max_completion_tokens` must be strictly positive", "max_completion_tokens",
+     "integer_below_min_value"),
+    ({"logprobs": True, "top_logprobs": 6}, "`top_logprobs` must be >= 0 and <= 5. Given: 6", "top_logprobs",
+     "integer_above_max_value"),
+    ({"presence_penalty": 3}, "`presence_penalty` must be >= -2.0 and <= 2.0", "presence_penalty",
+     "decimal_above_max_value"),
 ])
-async def test_a_rule(server: Server, fields: dict[str, object], rule: str) -> None:
-    message = f"Input validation error: {rule}"
-    response = await server.post("/v1/chat/completions", {"messages": HELLO, **fields})
-    assert (response.status, await response.json()) == (422, {"error": message, "error_type": "validation"})
-    response = await server.post("/v1/chat/completions", {"messages": HELLO, "stream": True, **fields})
-    assert (response.status, await response.text()) == (
-        200, f'data: {{"error":{{"message":"{message}","http_status_code":422}}}}\n\ndata: [DONE]\n\n')
+async def test_a_rule(server: Server, fields: dict[str, object], rule: str, param: str, code: str) -> None:
+    """Is told by a status for a stream, too."""
+    for is_stream in (False, True):
+        response = await server.post("/v1/chat/completions", {"messages": HELLO, "stream": is_stream, **fields})
+        assert (response.status, await response.json()) == (400, refusal(rule, param, code))
 
 
 async def test_the_permit_comes_before_the_prompt(start: Start, demo: ChatTemplate) -> None:
@@ -246,15 +264,13 @@ async def test_the_permit_comes_before_the_prompt(start: Start, demo: ChatTempla
     refused = {"messages": [{"role": "assistant", "content": "a"}], "continue_final_message": True,
                "add_generation_prompt": True}
     async with server.groups.permit():
-        response = await server.post("/v1/chat/completions", refused)
-        assert (response.status, (await response.json())["error_type"]) == (429, "overloaded")
-        assert response.headers["retry-after"] == "1"
-        response = await server.post("/v1/chat/completions", {**refused, "stream": True})
-        assert (response.status, await response.text()) == (
-            200, 'data: {"error":{"message":"Model is overloaded","http_status_code":429}}\n\n'
-                 'data: [DONE]\n\n')
+        for is_stream in (False, True):
+            response = await server.post("/v1/chat/completions", {**refused, "stream": is_stream})
+            assert (response.status, await response.json()) == (429, refusal(
+                "Model is overloaded", None, "rate_limit_exceeded", "rate_limit_error"))
+            assert response.headers["retry-after"] == "1"
     assert server.series()['tgi_request_failure{err="overloaded"}'] == 2
-    assert (await server.post("/v1/chat/completions", refused)).status == 422
+    assert (await server.post("/v1/chat/completions", refused)).status == 400
     response = await server.post("/v1/chat/completions", {"messages": HELLO, "n": 2})
     assert "`n` must be <= 1. Given: 2" in await response.text()
     response = await server.post("/v1/chat/completions", {"messages": HELLO, "max_tokens": 2})
@@ -263,9 +279,10 @@ async def test_the_permit_comes_before_the_prompt(start: Start, demo: ChatTempla
 
 async def test_strict_streaming_errors(start: Start, demo: ChatTemplate) -> None:
     server = await start(replace(LIMITS, strict_streaming_errors=True), template=demo)
-    response = await server.post("/v1/chat/completions", {"messages": HELLO, "stream": True, "max_tokens": 0})
-    assert response.status == 422
     assert joined(await chunks(server)) == (TEXT, [], ["stop"])
+    server.fleet.failure = ZeroDivisionError("a fault")
+    response = await server.post("/v1/chat/completions", {"messages": HELLO, "stream": True})
+    assert (response.status, (await response.json())["error"]["code"]) == (424, "generation_failed")
 
 
 async def test_a_failure_in_the_middle_of_a_stream(server: Server) -> None:
@@ -274,8 +291,9 @@ async def test_a_failure_in_the_middle_of_a_stream(server: Server) -> None:
     server.fleet.failure = ZeroDivisionError("a fault")
     server.fleet.may_answer.set()
     assert await response.text() == (
-        'data: {"error":{"message":"Request failed during generation: Server error: a fault",'
-        '"http_status_code":424}}\n\ndata: [DONE]\n\n')
+        'data: {"error":{"message":"Request failed during generation: Server error: a fault","type":"server_error",'
+        f'"param":null,"code":"generation_failed"}},"request_id":"{response.headers["x-request-id"]}"}}\n\n'
+        'data: [DONE]\n\n')
 
 
 VALUES = strategies.recursive(

@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import openai
-import pytest
 from pydantic import BaseModel
 
 from penstock.router.chat.template import ChatTemplate
@@ -74,13 +73,3 @@ async def test_parse(start: Start, demo: ChatTemplate, grammars: GrammarCompiler
             final = await stream.get_final_completion()
         assert final.choices[0].message.parsed == City(city="Rome")
     assert server.fleet.masks
-
-
-async def test_refusals(start: Start, demo: ChatTemplate) -> None:
-    async with client_of(await start(template=demo)) as client:
-        with pytest.raises(openai.UnprocessableEntityError, match="`reasoning_effort` is not supported"):
-            await client.chat.completions.create(model="tgi", messages=HELLO, reasoning_effort="low")
-        with pytest.raises(openai.APIError, match="`temperature` must be"):
-            async for _ in await client.chat.completions.create(
-                    model="tgi", messages=HELLO, temperature=-1, stream=True):
-                pass

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import time
 from dataclasses import replace
 from typing import Any
@@ -12,9 +13,9 @@ from hypothesis import HealthCheck, given, settings, strategies
 from penstock.router.scheduling.plan import Sampling
 from tests.fakes import LIMITS
 from tests.router.api.conftest import Server, Start, until
+from tests.router.api.openai.chats import refusal
 
 TEXT = "Hello wörld, 😀 is all."
-SHAPE = "Failed to deserialize the JSON body into the target type: "
 PROMPT = "must be a text, a list of texts, a list of token ids, or a list of lists of token ids"
 IDS = "token ids must be >= 0 and < 4294967296"
 
@@ -49,9 +50,10 @@ async def test_a_whole_answer(server: Server) -> None:
     response = await server.post("/v1/completions", {"prompt": "Say: ", "temperature": 0})
     answer = await response.json()
     assert abs(answer.pop("created") - time.time()) < 5
+    assert re.fullmatch("cmpl-[0-9a-f]{32}", answer.pop("id"))
     num_prompt, num_answer = len(await server.tokenizer.encode("Say: ")), len(server.fleet.answer.ids)
     assert answer == {
-        "object": "text_completion", "id": "", "model": "demo", "system_fingerprint": "0.1.0-native",
+        "object": "text_completion", "model": "demo", "system_fingerprint": "0.1.0-native",
         "choices": [{"index": 0, "text": TEXT, "logprobs": None, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": num_prompt, "completion_tokens": num_answer,
                   "total_tokens": num_prompt + num_answer, "prompt_tokens_details": {"cached_tokens": 0}}}
@@ -71,12 +73,13 @@ async def test_the_bytes_of_a_stream(start: Start) -> None:
     assert abs(json.loads(head + "}")["created"] - time.time()) < 5
     head += ',"model":"demo","system_fingerprint":"0.1.0-native"'
     assert text == (
-        f'data: {head},"choices":[{{"index":0,"text":"a","logprobs":null,"finish_reason":""}}]}}\n\n'
-        f'data: {head},"choices":[{{"index":0,"text":"","logprobs":null,"finish_reason":"eos_token"}}],'
+        f'data: {head},"choices":[{{"index":0,"text":"a","logprobs":null,"finish_reason":null}}]}}\n\n'
+        f'data: {head},"choices":[{{"index":0,"text":"","logprobs":null,"finish_reason":"stop"}}],'
         '"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3,'
         '"prompt_tokens_details":{"cached_tokens":0}}}\n\n'
         'data: [DONE]\n\n')
     headers = {name.lower(): value for name, value in response.headers.items()}
+    assert headers.pop("x-request-id").startswith("req_")
     assert {name: value for name, value in headers.items() if name.startswith("x-")} == {
         "x-accel-buffering": "no", "x-compute-type": "2-cpu", "x-compute-characters": "2"}
 
@@ -87,7 +90,7 @@ async def test_usage_in_a_chunk_of_its_own(server: Server) -> None:
     assert [chunk["usage"] for chunk in streamed] == [None] * (len(streamed) - 1) + [whole["usage"]]
     assert [len(chunk["choices"]) for chunk in streamed] == [1] * (len(streamed) - 1) + [0]
     assert len(streamed) == whole["usage"]["completion_tokens"] + 1
-    assert streamed[-2]["choices"][0]["finish_reason"] == "eos_token"
+    assert streamed[-2]["choices"][0]["finish_reason"] == "stop"
 
 
 @pytest.mark.parametrize("options", [None, {}, {"include_usage": None}, {"include_usage": False, "other": 1}])
@@ -105,11 +108,11 @@ async def test_the_model_is_named_as_asked(server: Server, asked: dict[str, obje
 
 
 STOPS = [
-    ("wö", "Hello ", "stop_sequence"), (["Hello wörld, 😀"], "", "stop_sequence"), (["ll"], "He", "stop_sequence"),
-    (["is all", "rld", "never"], "Hello wö", "stop_sequence"), (["o wörld", "wör"], "Hello ", "stop_sequence"),
-    (["<|im_end|>"], TEXT, "stop_sequence"), ([" is all.<|im_end|>"], "Hello wörld, 😀", "stop_sequence"),
-    ("is all. And", TEXT, "eos_token"), (["l.x", ".<|im_end|>x"], TEXT, "eos_token"), ([], TEXT, "eos_token"),
-    (None, TEXT, "eos_token"),
+    ("wö", "Hello ", "stop"), (["Hello wörld, 😀"], "", "stop"), (["ll"], "He", "stop"),
+    (["is all", "rld", "never"], "Hello wö", "stop"), (["o wörld", "wör"], "Hello ", "stop"),
+    (["<|im_end|>"], TEXT, "stop"), ([" is all.<|im_end|>"], "Hello wörld, 😀", "stop"),
+    ("is all. And", TEXT, "stop"), (["l.x", ".<|im_end|>x"], TEXT, "stop"), ([], TEXT, "stop"),
+    (None, TEXT, "stop"),
 ]
 
 
@@ -117,7 +120,7 @@ STOPS = [
 async def test_the_answer_is_cut_before_a_stop_string(server: Server, stop: object, text: str, reason: str) -> None:
     whole = await complete(server, stop=stop)
     assert whole["choices"] == [{
-        "index": 0, "text": text, "logprobs": None, "finish_reason": reason.replace("eos_token", "stop")}]
+        "index": 0, "text": text, "logprobs": None, "finish_reason": reason}]
     streamed = await chunks(server, stop=stop)
     assert text_of(streamed) == text
     assert streamed[-1]["choices"][0]["finish_reason"] == reason
@@ -137,8 +140,8 @@ async def test_streamed_and_whole_agree(server: Server, fields: dict[str, Any]) 
     whole, streamed = await complete(server, **fields), await chunks(server, **fields)
     assert text_of(streamed) == whole["choices"][0]["text"]
     assert streamed[-1]["usage"] == whole["usage"]
-    reasons = (streamed[-1]["choices"][0]["finish_reason"], whole["choices"][0]["finish_reason"])
-    assert reasons in (("eos_token", "stop"), ("length", "length"))
+    assert [chunk["choices"][0]["finish_reason"] for chunk in streamed] == [
+        *[None] * (len(streamed) - 1), whole["choices"][0]["finish_reason"]]
 
 
 async def test_the_end_token_can_be_ignored(server: Server) -> None:
@@ -207,92 +210,103 @@ async def test_fields_that_ask_for_nothing(server: Server) -> None:
             {"index": 0, "text": TEXT, "logprobs": None, "finish_reason": "stop"}]
 
 
-@pytest.mark.parametrize(("fields", "told"), [
-    ({"use_beam_search": True}, "`use_beam_search`, other than false, is not supported"),
-    ({"prompt_logprobs": 0}, "`prompt_logprobs` is not supported"),
-    ({"prompt_logprobs": False}, "`prompt_logprobs` is not supported"),
-    ({"skip_special_tokens": False}, "`skip_special_tokens`, other than true, is not supported"),
-    ({"bad_words": ["a"]}, "`bad_words`, other than [], is not supported"),
-    ({"include_stop_str_in_output": True}, "`include_stop_str_in_output`, other than false, is not supported"),
-    ({"n": 0}, "`n` must be > 0. Given: 0"),
-    ({"n": 129}, "`n` times the number of prompts must be <= 128. Given: 129"),
-    ({"n": 43, "prompt": ["a", "b", "c"]}, "`n` times the number of prompts must be <= 128. Given: 129"),
-    ({"n": 2, "best_of": 1}, "`best_of` must be >= `n`. Given: 1 and 2"),
-    ({"best_of": 0}, "`best_of` must be >= `n`. Given: 0 and 1"),
-    ({"guided_json": {}, "guided_regex": "a"}, "grammar is not valid: one can be asked for, not 2"),
+UNSUPPORTED = "unsupported_parameter"
+
+
+@pytest.mark.parametrize(("fields", "told", "param", "code"), [
+    ({"use_beam_search": True}, "`use_beam_search`, other than false, is not supported", "use_beam_search",
+     UNSUPPORTED),
+    ({"prompt_logprobs": 0}, "`prompt_logprobs` is not supported", "prompt_logprobs", UNSUPPORTED),
+    ({"prompt_logprobs": False}, "`prompt_logprobs` is not supported", "prompt_logprobs", UNSUPPORTED),
+    ({"skip_special_tokens": False}, "`skip_special_tokens`, other than true, is not supported", "skip_special_tokens",
+     UNSUPPORTED),
+    ({"bad_words": ["a"]}, "`bad_words`, other than [], is not supported", "bad_words", UNSUPPORTED),
+    ({"include_stop_str_in_output": True}, "`include_stop_str_in_output`, other than false, is not supported",
+     "include_stop_str_in_output", UNSUPPORTED),
+    ({"suffix": "b"}, "Suffix is not supported and can be achieved by preprocessing the prompt.", "suffix",
+     UNSUPPORTED),
+    ({"n": 0}, "`n` must be > 0. Given: 0", "n", "integer_below_min_value"),
+    ({"n": 129}, "`n` times the number of prompts must be <= 128. Given: 129", "n", "integer_above_max_value"),
+    ({"n": 43, "prompt": ["a", "b", "c"]}, "`n` times the number of prompts must be <= 128. Given: 129", "n",
+     "integer_above_max_value"),
+    ({"n": 2, "best_of": 1}, "`best_of` must be >= `n`. Given: 1 and 2", "best_of", "invalid_value"),
+    ({"best_of": 0}, "`best_of` must be >= `n`. Given: 0 and 1", "best_of", "invalid_value"),
+    ({"guided_json": {}, "guided_regex": "a"}, "grammar is not valid: one can be asked for, not 2", "guided_json",
+     "invalid_value"),
     ({"structured_outputs": {"json": {}}, "response_format": {"type": "json_object"}},
-     "grammar is not valid: one can be asked for, not 2"),
-    ({"structured_outputs": {"structural_tag": "x"}}, "`structured_outputs` is not supported with `structural_tag`"),
+     "grammar is not valid: one can be asked for, not 2", "response_format", "invalid_value"),
+    ({"structured_outputs": {"structural_tag": "x"}}, "`structured_outputs` is not supported with `structural_tag`",
+     "structured_outputs", "invalid_value"),
 ])
-async def test_fields_that_are_refused_by_name(server: Server, fields: dict[str, Any], told: str) -> None:
+async def test_fields_that_are_refused_by_name(
+    server: Server, fields: dict[str, Any], told: str, param: str, code: str
+) -> None:
     """With a status of its own for a stream too."""
     for is_stream in (False, True):
         response = await server.post("/v1/completions", {"prompt": "a", "stream": is_stream, **fields})
-        assert (response.status, await response.json()) == (
-            422, {"error": {"message": f"Input validation error: {told}", "http_status_code": 422}})
+        assert (response.status, await response.json()) == (400, refusal(told, param, code))
     series = server.series()
     assert series["tgi_request_count"] == series['tgi_request_failure{err="validation"}'] == 2
     assert server.fleet.plans == []
 
 
-async def test_suffix(server: Server) -> None:
-    response = await server.post("/v1/completions", {"prompt": "a", "suffix": "b"})
-    assert (response.status, await response.json()) == (422, {
-        "error": "Suffix is not supported and can be achieved by preprocessing the prompt.",
-        "error_type": "suffix not supported"})
-    assert server.series()['tgi_request_failure{err="validation"}'] == 1
-
-
-@pytest.mark.parametrize(("fields", "what"), [
+@pytest.mark.parametrize(("fields", "what", "param", "code"), [
     ({"prompt": []}, "prompt: invalid value: a list: Value error, Empty array detected. Do not use an empty array for "
-                     "the prompt."),
-    ({}, "missing field `prompt`"),
-    ({"prompt": None}, "prompt: invalid type: null, expected a list"),
-    ({"prompt": "a", "stop": 5}, "stop: invalid type: integer `5`, expected a list"),
-    ({"prompt": "a", "stop": ["a", 5]}, "stop[1]: invalid type: integer `5`, expected a string"),
+                     "the prompt.", "prompt", "invalid_value"),
+    ({}, "missing field `prompt`", "prompt", "missing_required_parameter"),
+    ({"prompt": None}, "prompt: invalid type: null, expected a list", "prompt", "invalid_type"),
+    ({"prompt": "a", "stop": 5}, "stop: invalid type: integer `5`, expected a list", "stop", "invalid_type"),
+    ({"prompt": "a", "stop": ["a", 5]}, "stop[1]: invalid type: integer `5`, expected a string", "stop[1]",
+     "invalid_type"),
     ({"prompt": "a", "max_tokens": -1}, "max_tokens: invalid value: integer `-1`: Input should be greater than or "
-                                        "equal to 0"),
-    ({"prompt": "a", "temperature": "0"}, 'temperature: invalid type: string "0", expected a number'),
-    ({"prompt": "a", "stream": 1}, "stream: invalid type: integer `1`, expected a boolean"),
-    ({"prompt": ["a", 5]}, f"prompt: invalid value: a list: Value error, {PROMPT}"),
-    ({"prompt": [1, "a"]}, f"prompt: invalid value: a list: Value error, {PROMPT}"),
-    ({"prompt": [[1], "a"]}, f"prompt: invalid value: a list: Value error, {PROMPT}"),
-    ({"prompt": [[1.0]]}, f"prompt: invalid value: a list: Value error, {PROMPT}"),
-    ({"prompt": [True]}, f"prompt: invalid value: a list: Value error, {PROMPT}"),
-    ({"prompt": [None]}, f"prompt: invalid value: a list: Value error, {PROMPT}"),
-    ({"prompt": [-1]}, f"prompt: invalid value: a list: Value error, {IDS}"),
-    ({"prompt": [[1], [2**32]]}, f"prompt: invalid value: a list: Value error, {IDS}"),
-    ({"prompt": "a", "logprobs": True}, "logprobs: invalid type: boolean `true`, expected an integer"),
-    ({"prompt": "a", "n": "two"}, 'n: invalid type: string "two", expected an integer'),
-    ({"prompt": "a", "ignore_eos": "no"}, 'ignore_eos: invalid type: string "no", expected a boolean'),
-    ({"prompt": "a", "stream_options": True}, "stream_options: invalid type: boolean `true`, expected an object"),
+                                        "equal to 0", "max_tokens", "integer_below_min_value"),
+    ({"prompt": "a", "n": 2**32}, "n: invalid value: integer `4294967296`: Input should be less than 4294967296", "n",
+     "integer_above_max_value"),
+    ({"prompt": "a", "logit_bias": {"5": "a"}}, 'logit_bias[5]: invalid type: string "a", expected a number',
+     "logit_bias[5]", "invalid_type"),
+    ({"prompt": "a", "temperature": "0"}, 'temperature: invalid type: string "0", expected a number', "temperature",
+     "invalid_type"),
+    ({"prompt": "a", "stream": 1}, "stream: invalid type: integer `1`, expected a boolean", "stream", "invalid_type"),
+    *[({"prompt": prompt}, f"prompt: invalid value: a list: Value error, {PROMPT}", "prompt", "invalid_value")
+      for prompt in (["a", 5], [1, "a"], [[1], "a"], [[1.0]], [True], [None])],
+    *[({"prompt": prompt}, f"prompt: invalid value: a list: Value error, {IDS}", "prompt", "invalid_value")
+      for prompt in ([-1], [[1], [2**32]])],
+    ({"prompt": "a", "logprobs": True}, "logprobs: invalid type: boolean `true`, expected an integer", "logprobs",
+     "invalid_type"),
+    ({"prompt": "a", "n": "two"}, 'n: invalid type: string "two", expected an integer', "n", "invalid_type"),
+    ({"prompt": "a", "ignore_eos": "no"}, 'ignore_eos: invalid type: string "no", expected a boolean', "ignore_eos",
+     "invalid_type"),
+    ({"prompt": "a", "stream_options": True}, "stream_options: invalid type: boolean `true`, expected an object",
+     "stream_options", "invalid_type"),
 ])
-async def test_another_shape(server: Server, fields: dict[str, object], what: str) -> None:
+async def test_another_shape(server: Server, fields: dict[str, object], what: str, param: str, code: str) -> None:
     response = await server.post("/v1/completions", fields)
-    assert (response.status, await response.text()) == (422, SHAPE + what)
-    assert response.headers["content-type"] == "text/plain; charset=utf-8"
+    assert (response.status, await response.json()) == (400, refusal(what, param, code))
 
 
-@pytest.mark.parametrize(("fields", "rule"), [
-    ({"prompt": ""}, "`inputs` cannot be empty"),
-    ({"temperature": -1}, "`temperature` must be strictly positive"),
-    ({"top_p": -0.5}, "`top_p` must be > 0.0 and < 1.0"),
-    ({"top_p": 1.5, "temperature": 0}, "`top_p` must be > 0.0 and < 1.0"),
-    ({"repetition_penalty": 0}, "`repetition_penalty` must be strictly positive"),
-    ({"max_tokens": 0}, "`max_new_tokens` must be strictly positive"),
-    ({"stop": ["a"] * 5}, "`stop` supports up to 4 stop sequences. Given: 5"),
-    ({"stop": ""}, "`stop` sequences cannot be empty"),
-    ({"max_tokens": 1024}, "`inputs` tokens + `max_new_tokens` must be <= 1024. Given: 1 `inputs` tokens and 1024 "
-                           "`max_new_tokens`"),
+@pytest.mark.parametrize(("fields", "rule", "param", "code"), [
+    ({"prompt": ""}, "`prompt` cannot be empty", "prompt", "empty_string"),
+    ({"temperature": -1}, "`temperature` must be strictly positive", "temperature", "decimal_below_min_value"),
+    ({"top_p": -0.5}, "`top_p` must be > 0.0 and < 1.0", "top_p", "decimal_below_min_value"),
+    ({"top_p": 1.5, "temperature": 0}, "`top_p` must be > 0.0 and < 1.0", "top_p", "decimal_above_max_value"),
+    ({"repetition_penalty": 0}, "`repetition_penalty` must be strictly positive", "repetition_penalty",
+     "decimal_below_min_value"),
+    ({"max_tokens": 0}, "`max_tokens` must be strictly positive", "max_tokens", "integer_below_min_value"),
+    ({"logprobs": 6}, "`logprobs` must be >= 0 and <= 5. Given: 6", "logprobs", "integer_above_max_value"),
+    ({"stop": ["a"] * 5}, "`stop` supports up to 4 stop sequences. Given: 5", "stop", "array_above_max_length"),
+    ({"stop": ""}, "`stop` sequences cannot be empty", "stop", "empty_string"),
+    ({"truncate_prompt_tokens": 0}, "`truncate_prompt_tokens` must be strictly positive and less than 1023. Given: 0",
+     "truncate_prompt_tokens", "integer_below_min_value"),
+    ({"guided_regex": "a"}, "grammar is not supported", "guided_regex", "unsupported_parameter"),
+    ({"max_tokens": 2000}, "`prompt` and `max_tokens` are too long: this model's maximum context length is 1024 "
+                           "tokens. Given: 1 tokens of `prompt` and 2000 of `max_tokens`", "prompt",
+     "context_length_exceeded"),
 ])
-async def test_a_rule(server: Server, fields: dict[str, object], rule: str) -> None:
-    message = f"Input validation error: {rule}"
-    response = await server.post("/v1/completions", {"prompt": "a", **fields})
-    assert (response.status, await response.json()) == (422, {"error": message, "error_type": "validation"})
-    response = await server.post("/v1/completions", {"prompt": "a", "stream": True, **fields})
-    assert response.status == 200
-    assert await response.text() == (
-        f'data: {{"error":{{"message":"{message}","http_status_code":422}}}}\n\ndata: [DONE]\n\n')
+async def test_a_rule(server: Server, fields: dict[str, object], rule: str, param: str, code: str) -> None:
+    """Is told by a status for a stream, too."""
+    for is_stream in (False, True):
+        response = await server.post("/v1/completions", {"prompt": "a", "stream": is_stream, **fields})
+        assert (response.status, await response.json()) == (400, refusal(rule, param, code))
 
 
 async def test_more_requests_than_permits(start: Start) -> None:
@@ -300,12 +314,11 @@ async def test_more_requests_than_permits(start: Start) -> None:
     server.fleet.may_answer.clear()
     first = asyncio.create_task(complete(server))
     await until(lambda: bool(server.engine._requests))
-    response = await server.post("/v1/completions", {"prompt": "a"})
-    assert (response.status, await response.json()) == (
-        429, {"error": "Model is overloaded", "error_type": "overloaded"})
-    response = await server.post("/v1/completions", {"prompt": "a", "stream": True})
-    assert await response.text() == (
-        'data: {"error":{"message":"Model is overloaded","http_status_code":429}}\n\ndata: [DONE]\n\n')
+    for is_stream in (False, True):
+        response = await server.post("/v1/completions", {"prompt": "a", "stream": is_stream})
+        assert (response.status, await response.json()) == (429, refusal(
+            "Model is overloaded", None, "rate_limit_exceeded", "rate_limit_error"))
+        assert response.headers["retry-after"] == "1"
     server.fleet.may_answer.set()
     assert (await first)["choices"][0]["text"] == TEXT
 
@@ -316,8 +329,9 @@ async def test_a_failure_in_the_middle_of_a_stream(server: Server) -> None:
     server.fleet.failure = ZeroDivisionError("a fault")
     server.fleet.may_answer.set()
     assert await response.text() == (
-        'data: {"error":{"message":"Request failed during generation: Server error: a fault",'
-        '"http_status_code":424}}\n\ndata: [DONE]\n\n')
+        'data: {"error":{"message":"Request failed during generation: Server error: a fault","type":"server_error",'
+        f'"param":null,"code":"generation_failed"}},"request_id":"{response.headers["x-request-id"]}"}}\n\n'
+        'data: [DONE]\n\n')
 
 
 async def test_a_client_that_leaves_cancels(server: Server) -> None:

@@ -8,7 +8,6 @@ import openai
 import pytest
 
 from penstock.router.api.http import sse
-from tests.fakes import LIMITS
 from tests.router.api.conftest import Server
 
 TEXT = "Hello wörld, 😀 is all."
@@ -38,22 +37,6 @@ async def test_a_stream(client: openai.AsyncOpenAI) -> None:
     chunks = [chunk async for chunk in stream]
     assert "".join(choice.text for chunk in chunks for choice in chunk.choices) == TEXT
     assert [chunk.usage is not None for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
-
-
-async def test_refusals(client: openai.AsyncOpenAI) -> None:
-    with pytest.raises(openai.UnprocessableEntityError, match="`prompt_logprobs` is not supported"):
-        await client.completions.create(model="demo", prompt="a", extra_body={"prompt_logprobs": 1})
-    with pytest.raises(openai.APIError, match="`top_p` must be"):
-        async for _ in await client.completions.create(model="demo", prompt="a", top_p=2, stream=True):
-            pass
-
-
-async def test_a_failed_stream_says_when_to_try_again(server: Server, client: openai.AsyncOpenAI) -> None:
-    server.groups.take_permits(LIMITS.max_concurrent_requests)
-    stream = await client.completions.create(model="demo", prompt="a", stream=True)
-    with pytest.raises(openai.APIError, match="Model is overloaded"):
-        await anext(aiter(stream))
-    server.groups.return_permits(LIMITS.max_concurrent_requests)
 
 
 async def test_ids_and_comments_are_no_events(

@@ -131,9 +131,10 @@ async def test_an_empty_prompt(server: Server) -> None:
 async def test_a_strict_server_has_a_status_for_streams_too(start: Start) -> None:
     server = await start(replace(LIMITS, strict_streaming_errors=True))
     empty = {"inputs": "", "prompt": ""}
-    for path in ("/", "/generate_stream", "/v1/completions"):
+    for path in ("/", "/generate_stream"):
         response = await server.post(path, {**empty, "stream": True})
         assert (response.status, await response.json()) == (422, refusal("`inputs` cannot be empty"))
+    assert (await server.post("/v1/completions", {**empty, "stream": True})).status == 400
     for path, body in (("/generate_stream", {"inputs": "a"}), ("/v1/completions", {"prompt": "a"})):
         response = await server.post(path, {**body, "stream": True})
         assert (response.status, response.content_type) == (200, "text/event-stream")
@@ -155,7 +156,7 @@ async def test_a_failure_before_the_first_token_has_a_status_on_a_strict_server(
     server = await start(replace(LIMITS, strict_streaming_errors=True))
     server.fleet.failure = ZeroDivisionError("a fault")
     response = await server.post("/v1/completions", {"prompt": "a", "stream": True})
-    assert (response.status, (await response.json())["error_type"]) == (424, "generation")
+    assert (response.status, (await response.json())["error"]["code"]) == (424, "generation_failed")
 
 
 async def test_one_answer_only(start: Start) -> None:
@@ -225,7 +226,7 @@ async def test_only_who_asks_for_events_is_told_in_one_when_to_try_again(
     start: Start, demo: ChatTemplate
 ) -> None:
     """Others may read nothing but `data`, as the ids of events are for these alone."""
-    server = await start(replace(LIMITS, max_concurrent_requests=0), template=demo)
+    server = await start(replace(LIMITS, max_concurrent_requests=0, tgi_openai_routes=True), template=demo)
     for path, body in (("/generate_stream", {"inputs": "a"}), ("/v1/completions", {"prompt": "a", "stream": True}),
                        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "stream": True})):
         for accept, has_retry in (("text/event-stream", True), ("*/*", False), ("application/json", False)):

@@ -1,0 +1,50 @@
+"""What a client of OpenAI's routes is told of a failure: in OpenAI's shape, or in TGI's if the server was told so."""
+
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from penstock.router import request_id
+from penstock.router.api.http.body import json_response
+from penstock.router.api.http.failures import headers_of
+from penstock.router.errors import GenerationError, RouterError
+from penstock.router.generation.service import SERVICE
+
+_PATH = "/v1"
+_IS_OPENAIS = web.RequestKey("is_openais", bool)
+_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+
+
+def speak_openai(request: web.Request) -> None:
+    """Notes that what is asked for at a path of others is an answer of OpenAI's."""
+    request[_IS_OPENAIS] = True
+
+
+def speaks_openai(request: web.Request) -> bool:
+    """Tells whether a request is told of failures in OpenAI's shape: those for all paths below `/v1` are."""
+    is_openais = request.get(_IS_OPENAIS, False) or request.path == _PATH or request.path.startswith(f"{_PATH}/")
+    return is_openais and not request.app[SERVICE].limits.tgi_openai_routes
+
+
+def openai_response(error: RouterError) -> web.Response:
+    """Returns an answer in OpenAI's shape. OpenAI has 400 where TGI has 422."""
+    status = HTTPStatus.BAD_REQUEST if error.status == HTTPStatus.UNPROCESSABLE_ENTITY else error.status
+    return json_response(_body(error), status=status, headers=headers_of(error))
+
+
+def openai_event(error: RouterError) -> bytes:
+    """Returns the data of the event that tells of a failure, which also says of which request."""
+    return orjson.dumps({**_body(error), "request_id": request_id.current()})
+
+
+def tgi_event(error: RouterError) -> bytes:
+    """Returns the data of that event as TGI has it, where the status is the same for all failures."""
+    return orjson.dumps({"error": {"message": str(error), "http_status_code": HTTPStatus.UNPROCESSABLE_ENTITY}})
+
+
+def _body(error: RouterError) -> dict[str, Any]:
+    is_ours = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR or isinstance(error, GenerationError)
+    kind = "server_error" if is_ours else _TYPES.get(error.status, "invalid_request_error")
+    return {"error": {"message": error.reason, "type": kind, "param": error.param, "code": error.code}}
