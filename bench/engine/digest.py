@@ -47,7 +47,7 @@ def main(gigabytes: float, folder: Path | None, rounds: int) -> None:
 
 def _make(model: Path, number: int) -> list[Path]:
     random = np.random.default_rng(0)
-    files = []
+    files: list[Path] = []
     for first in range(0, number, FILE_TENSORS):
         own = range(first, min(first + FILE_TENSORS, number))
         files.append(model / f"model-{len(files):05}.safetensors")

@@ -12,6 +12,7 @@ from transformers.utils import quantization_config
 from penstock.shard.models.end_tokens import GENERATION
 from penstock.shard.models.reading import read_model_config
 from penstock.shard.models.unfollowed import SETTINGS_OF_ANSWERS, absent_sizes, unfollowed
+from penstock.shard.weights.format import WeightFormat
 
 CONFIG: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"], "vocab_size": 64, "hidden_size": 64, "intermediate_size": 128,
@@ -113,10 +114,21 @@ def test_sizes_that_are_absent(tmp_path: Path) -> None:
 def test_what_transformers_writes_by_default_is_read(tmp_path: Path, name: str, own: dict[str, Any]) -> None:
     made = getattr(quantization_config, name)(**own).to_dict()
     (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"quantization_config": made}))
-    whole = read_model_config(tmp_path).quantization
+    whole = _read(tmp_path)
     # And each key that is absent says what it does in transformers.
     parameters = inspect.signature(getattr(quantization_config, name).__init__).parameters
     for key in made.keys() & parameters.keys() - own.keys() - {"weight_block_size"}:
         (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"quantization_config": {
             other: value for other, value in made.items() if other != key}}))
-        assert repr(read_model_config(tmp_path).quantization) == repr(whole), key
+        assert _read(tmp_path) == whole, key
+
+
+def _read(folder: Path) -> tuple[str, str | None, list[str]]:
+    """How the weights are stored and computed: the format's name, what inputs are, and the format of each tensor."""
+    found = read_model_config(folder).quantization
+    places = "model.layers.0.self_attn.q_proj", "model.layers.1.mlp.down_proj", "lm_head"
+    return found.name, found.activations, [_said(found.format_of(place)) for place in places]
+
+
+def _said(format_: WeightFormat) -> str:
+    return f"{type(format_).__name__} {vars(format_)}"
