@@ -69,7 +69,7 @@ SERVE: dict[str, Acts] = OF_MODEL | TLS | dict.fromkeys((
     "lora_adapters", "tokenizer_config_path", "max_batch_total_tokens", "pipeline_depth", "max_input_tokens",
     "max_total_tokens", "max_concurrent_requests", "max_best_of", "max_stop_sequences", "max_top_n_tokens",
     "max_client_batch_size", "payload_limit", "enable_prefill_logprobs", "disable_grammar_support", "hostname", "port",
-    "grpc_port", "validation_workers", "api_workers", "strict_streaming_errors", "tgi_tool_finish_reason", "api_key",
+    "grpc_port", "validation_workers", "api_workers", "strict_streaming_errors", "tgi_openai_routes", "api_key",
     "vllm_metrics", "api_key_file", "metrics_key", "max_shard_downtime", "poison_memory", "no_request_logs",
     "shard_uds_path", "groups"), ALWAYS) | {
     "max_input_length": Idle("--max-input-length 5 --max-input-tokens 5", "Please define only `max_input_tokens`"),
