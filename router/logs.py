@@ -7,13 +7,16 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
+import orjson
+
 from penstock.system.python_warnings import say_warnings
 
 HTTP_CLIENTS = ("httpx", "httpx2", "httpcore", "httpcore2")
 """Loggers of the Hub's library, which write each address that is asked, with the signature that opens a gated model."""
 FIELDS = "fields"
-"""The attribute of a record, given as `extra`, that has named values: a mapping."""
-_PLAIN = re.compile(r"[!#-<>-~]+")
+"""The attribute of a record that has named values: a mapping."""
+_quoted = json.JSONEncoder().encode
+_is_plain = re.compile(r"[!#-<>-~]+").fullmatch
 """Texts without spaces, quotes and `=`."""
 REQUESTS = "penstock.requests"
 """The logger of the lines that tell of one request each."""
@@ -43,14 +46,12 @@ class TextFormatter(logging.Formatter):
     line that has some behind it, as `name=value`. Numbers with a fraction are seconds."""
 
     def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)5s %(name)s: %(message)s")
+        super().__init__("%(message)s")  # which has the base class leave the time to this one
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        fields = getattr(record, FIELDS, {})
-        return " ".join([super().formatMessage(record), *(f"{name}={_text(value)}" for name, value in fields.items())])
-
-    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
-        return _timestamp(record)
+        line = f"{_timestamp(record)} {record.levelname:>5} {record.name}: {record.message}"
+        fields = record.__dict__.get(FIELDS)
+        return f"{line} {' '.join([f'{name}={_text(value)}' for name, value in fields.items()])}" if fields else line
 
 
 class JsonFormatter(logging.Formatter):
@@ -62,20 +63,20 @@ class JsonFormatter(logging.Formatter):
                                 "message": record.getMessage(), "target": record.name, **getattr(record, FIELDS, {})}
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+        try:
+            return orjson.dumps(line).decode()
+        except TypeError:  # of half a surrogate pair, as in the name of a file that is not UTF-8
+            return json.dumps(line)
 
 
 def _text(value: object) -> str:
     """Writes the value of a field; a text that could be taken for more than one field, or for a line, is quoted."""
-    match value:
-        case float():
-            return f"{value:.6f}s"
-        case bool():
-            return str(value).lower()
-        case str() if not _PLAIN.fullmatch(value):
-            return json.dumps(value)
-    return str(value)
+    if isinstance(value, float):
+        return f"{value:.6f}s"
+    if isinstance(value, str):
+        return value if _is_plain(value) else _quoted(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _timestamp(record: logging.LogRecord) -> str:
-    return datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return f"{datetime.fromtimestamp(record.created, UTC).isoformat(timespec='microseconds')[:-len('+00:00')]}Z"

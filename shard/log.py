@@ -13,7 +13,7 @@ class TextFormatter(logging.Formatter):
     """Writes lines such as `2026-01-31T12:00:00.000000Z  INFO shard-0: message`."""
 
     def __init__(self, rank: int) -> None:
-        super().__init__(f"%(asctime)s %(levelname)7s shard-{rank}: %(message)s")
+        super().__init__(f"%(asctime)s %(levelname)5s shard-{rank}: %(message)s")
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
         return _timestamp(record)

@@ -3,8 +3,10 @@ There is no text of prompts or answers in it, and no key."""
 
 import logging
 import time
+from collections.abc import Sequence
 
 from penstock.router import request_id
+from penstock.router.engine.stream import Stream
 from penstock.router.errors import Dropped
 from penstock.router.logs import FIELDS, REQUESTS
 from penstock.router.records.request_record import RequestRecord
@@ -21,20 +23,11 @@ def write(record: RequestRecord, status: int, path: str | None = None) -> None:
     """Writes the line of a request that was answered with `status`, as HTTP has it, 499 if its client left. `path` is
     what was asked for where there is no such route."""
     if log.isEnabledFor(logging.INFO):
-        fields = {"request_id": request_id.current(), "route": record.route, "path": path, "status": status,
-                  **_fields(record)}
-        log.info("%s %d", record.route, status, extra={FIELDS: {
-            name: _short(value) for name, value in fields.items() if value is not None}})
-
-
-def _short(value: object) -> object:
-    """Returns a text that is not too long, and seconds to the microsecond."""
-    match value:
-        case str():
-            return value[:_MAX_LENGTH]
-        case float():
-            return round(value, 6)
-    return value
+        # Made here rather than by `log.info`, which would look for the line of code that calls it.
+        line = logging.LogRecord(REQUESTS, logging.INFO, "", 0, "%s %d", (record.route, status), None)
+        fields = _fields(record, status, path)
+        line.__dict__[FIELDS] = {name: value for name, value in fields.items() if value is not None}
+        log.handle(line)
 
 
 def status_of(record: RequestRecord, status: int) -> int:
@@ -42,43 +35,53 @@ def status_of(record: RequestRecord, status: int) -> int:
     return Dropped.status if isinstance(record.error, Dropped) else status
 
 
-def _fields(record: RequestRecord) -> Fields:
+def _fields(record: RequestRecord, status: int, path: str | None) -> Fields:
     """Returns what is known of a request, by the names of TGI's where it has them; None stands for what is not."""
-    total = time.monotonic() - record.received_at
-    asked: Fields = {"key": record.key, "error": record.error.error_type if record.error else None}
+    asked: Fields = {
+        "request_id": request_id.current(), "route": record.route, "path": _cut(path), "status": status,
+        "key": _cut(record.key), "error": record.error.error_type if record.error else None}
+    total = _seconds(time.monotonic() - record.received_at)
     if not record.generations:
         return {**asked, "total_time": total}
     generation, streams = record.generations[0], record.streams
-    reasons = [stream.finish_reason for stream in streams if stream.finish_reason]
+    firsts = record.first_streams if len(streams) > 1 else streams
     return {
         **asked,
-        "adapter": generation.specs[0].adapter,
+        "adapter": _cut(generation.specs[0].adapter),
         "stream": generation.is_stream,
-        "answers": sum(spec.num_answers for each in record.generations for spec in each.specs),
-        "input_tokens": sum(len(stream.request.input_ids) for stream in record.first_streams) if streams else None,
-        "cached_tokens": sum(stream.hit_tokens for stream in record.first_streams) if streams else None,
-        "output_tokens": sum(stream.num_tokens for stream in streams),
-        "finish_reason": ",".join(reasons) or None,
+        "answers": sum([spec.num_answers for each in record.generations for spec in each.specs]),
+        "input_tokens": sum([len(stream.request.input_ids) for stream in firsts]) if streams else None,
+        "cached_tokens": sum([stream.hit_tokens for stream in firsts]) if streams else None,
+        "output_tokens": sum([stream.num_tokens for stream in streams]),
+        "finish_reason": ",".join([stream.finish_reason for stream in streams if stream.finish_reason]) or None,
         "total_time": total,
-        **_times(record),
+        **(_times(record, streams) if streams else {}),
     }
 
 
-def _times(record: RequestRecord) -> Fields:
-    """Returns where the time went, in seconds, as far as the request got: of several answers from the first that
-    began to the last that ended."""
-    streams, now = record.streams, time.monotonic()
-    if not streams:
-        return {}
-    received_at = record.generations[0].received_at
-    submitted_at = min(stream.submitted_at for stream in streams)
-    started_at = min((stream.started_at for stream in streams if stream.started_at is not None), default=None)
-    first_at = min((stream.first_token_at for stream in streams if stream.first_token_at is not None), default=None)
-    times: Fields = {"validation_time": submitted_at - received_at, "queue_time": (started_at or now) - submitted_at}
+def _cut(text: str | None) -> str | None:
+    """Returns a text that is not too long."""
+    return text[:_MAX_LENGTH] if text else text
+
+
+def _seconds(time: float) -> float:
+    """Returns a time to the microsecond, at a tenth of what `round` takes."""
+    return int(time * 1e6) / 1e6
+
+
+def _times(record: RequestRecord, streams: Sequence[Stream]) -> Fields:
+    """Returns where the time went, in seconds to the microsecond, as far as the request got: of several answers from
+    the first that began to the last that ended."""
+    now = time.monotonic()
+    submitted_at = min([stream.submitted_at for stream in streams])
+    started_at = min([stream.started_at for stream in streams if stream.started_at is not None], default=None)
+    first_at = min([stream.first_token_at for stream in streams if stream.first_token_at is not None], default=None)
+    times: Fields = {"validation_time": _seconds(submitted_at - record.generations[0].received_at),
+                     "queue_time": _seconds((started_at or now) - submitted_at)}
     if started_at is not None:
-        inference = max(stream.finished_at or now for stream in streams) - started_at
-        times["inference_time"] = inference
-        times["time_per_token"] = inference / max(1, sum(stream.num_tokens for stream in streams))
+        inference = max([stream.finished_at or now for stream in streams]) - started_at
+        times["inference_time"] = _seconds(inference)
+        times["time_per_token"] = _seconds(inference / max(1, sum([stream.num_tokens for stream in streams])))
     if first_at is not None:
-        times["time_to_first_token"] = first_at - record.received_at
+        times["time_to_first_token"] = _seconds(first_at - record.received_at)
     return times

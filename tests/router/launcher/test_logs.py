@@ -37,6 +37,19 @@ def test_json_holds_the_traceback():
     assert json.loads(line)["error"].endswith("ValueError: no such é")
 
 
+def test_json_of_a_name_that_is_not_utf8():
+    line = JsonFormatter().format(record(msg="no %s", args=("model-\udcff",)))
+    assert json.loads(line)["message"] == "no model-\udcff"
+
+
+def test_text_holds_the_traceback():
+    try:
+        raise ValueError("no such")
+    except ValueError:
+        first, *_, last = TextFormatter().format(record(exc_info=sys.exc_info())).splitlines()
+    assert (first[-9:], last) == (" served 3", "ValueError: no such")
+
+
 def test_fields():
     assert json.loads(JsonFormatter().format(record(fields={"status": 200, "total_time": 0.5}))) == {
         "timestamp": "2027-01-15T08:00:00.250000Z", "level": "INFO", "message": "served 3",
