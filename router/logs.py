@@ -66,7 +66,7 @@ class JsonFormatter(logging.Formatter):
         try:
             return orjson.dumps(line).decode()
         except TypeError:  # of half a surrogate pair, as in the name of a file that is not UTF-8
-            return json.dumps(line)
+            return json.dumps(line, separators=(",", ":"))
 
 
 def _text(value: object) -> str:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from penstock.router.api.http.body_room import least_room
 from penstock.router.engine.limits import Limits
-from penstock.router.fleet.facts import Facts
 
 BLOCK_BYTES = 1 << 10
 """What the prefix cache takes to find one block."""
@@ -14,24 +13,23 @@ REQUEST_BYTES, TOKEN_BYTES = 64 << 10, 512
 """What a request takes, and each of its tokens: with their texts, and the top tokens beside them."""
 OTHER_BYTES = 64 << 20
 """What may be added by all else: grammars, the tokenizer's caches, connections, heaps with gaps."""
+BODY_FACTOR = 8
+"""How many times a large body is in memory at the most, while it is read and worked on."""
 MIB = 1 << 20
 
 
-BODY_FACTOR = 8
-"""How many times a large body is in memory at the most, while it is read and worked on."""
-
-
-def promise(limits: Limits, facts: Facts, others: int = 0) -> str:
-    """Says how much memory the router uses at the most, and its processes for long texts `others` beside it; empty
-    where the system does not tell how much it uses now."""
-    parts = {"of program": _used(), "to find what is cached": facts.num_blocks * BLOCK_BYTES,
+def promise(limits: Limits, num_blocks: int, others: int = 0) -> str:
+    """Says how much memory this process of the router uses at the most, and its processes for long texts `others`
+    beside it; empty where the system does not tell how much it uses now. `num_blocks` are found by its prefix cache: 0
+    in one that answers clients with what another computes."""
+    parts = {"of program": _used(), "to find what is cached": num_blocks * BLOCK_BYTES,
              "for requests": limits.max_concurrent_requests * (REQUEST_BYTES + limits.max_total_tokens * TOKEN_BYTES),
              "for large bodies": BODY_FACTOR * least_room(limits.payload_limit),
              "for all else": OTHER_BYTES}
     if not parts["of program"]:
         return ""
     return (f"at most {_mib(sum(parts.values()))} MiB of memory: "
-            + ", ".join(f"{_mib(size)} {purpose}" for purpose, size in parts.items())
+            + ", ".join(f"{_mib(size)} {purpose}" for purpose, size in parts.items() if size)
             + f"; while long texts are tokenised, at most {_mib(others)} MiB in other processes" * (others > 0))
 
 

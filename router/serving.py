@@ -89,8 +89,11 @@ async def answer(
         await Site(runner, listener, backlog=BACKLOG, ssl_context=ssl_context, is_shared=is_shared).start()
         tell_ready()
         settle()
+        others = parts.tokenizer.most_memory(limits.payload_limit)
         if not is_shared:
-            describe(config, facts, limits, parts.tokenizer.most_memory(limits.payload_limit))
+            describe(config, facts, limits, others)
+        elif config.number == 0 and (found := promise(limits, 0, others)):
+            log.info("each of %d processes for clients: %s", config.api_workers, found)
         if config.number == 0:
             log.info("Serving at %s, for example:\n\n    %s\n", url(config),
                      example(config, is_chat=parts.template is not None))
@@ -137,7 +140,7 @@ def describe(config: RouterConfig, facts: Facts, limits: Limits, others: int = 0
         log.info("answers may change with the batch%s; their kernels and number formats (numerics): %s",
                  ", which --deterministic prevents" if facts.keeps_bits else ", as a trial has shown of this model",
                  facts.numerics)
-    if found := promise(limits, facts, others):
+    if found := promise(limits, facts.num_blocks, others):
         log.info("%s", found)
 
 

@@ -31,7 +31,7 @@ class JsonFormatter(logging.Formatter):
                                 "message": record.getMessage(), "target": record.name, "rank": self._rank}
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+        return json.dumps(line, ensure_ascii=False, separators=(",", ":"))
 
 
 def start(json_output: bool, rank: int, level: str = "INFO") -> None:

@@ -81,7 +81,7 @@ async def test_a_worker_dies_and_only_its_own_clients_notice(server: Server) -> 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 async def test_each_request_has_its_line_whichever_worker_answers_it(server: Server) -> None:
-    names = [f"line-{number}" for number in range(200)]
+    names = [f"line-{number}" for number in range(100)]  # fewer than may be there at once
     async with many_clients() as session:
         async def ask(name: str) -> None:
             headers = {"x-request-id": name}
@@ -93,6 +93,8 @@ async def test_each_request_has_its_line_whichever_worker_answers_it(server: Ser
                       r'route="POST /tokenize" status=200 total_time=\d+\.\d+s')
     told = [found[1] for text in server.log.read_text().splitlines() if (found := line.fullmatch(text))]
     assert sorted(told) == sorted(names)
+    assert re.search(r"each of 2 processes for clients: at most \d+ MiB of memory: .* for large bodies.* long texts",
+                     server.log.read_text())
 
 
 @pytest.mark.slow

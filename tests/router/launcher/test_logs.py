@@ -73,3 +73,10 @@ def test_libraries_have_no_say_in_the_details(configure, monkeypatch):
     finally:
         logging.root.setLevel(before[0])
         logging.getLogger("penstock").setLevel(before[1])
+
+
+@pytest.mark.parametrize("changes", [{}, {"msg": "no %s", "args": ("model-\udcff",)}], ids=["a line", "not UTF-8"])
+def test_every_process_writes_json_without_spaces(changes):
+    """So that one search finds the lines of a level, whoever wrote them."""
+    for formatter in (JsonFormatter(), shard_log.JsonFormatter(rank=0)):
+        assert ',"level":"INFO","message":"' in formatter.format(record(**changes))
