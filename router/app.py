@@ -13,7 +13,7 @@ from penstock.router.adapters.registry import Registry
 from penstock.router.api import route_table
 from penstock.router.api.http.access import Access, Handler
 from penstock.router.api.http.body_room import ROOM, BodyRoom, leave_room
-from penstock.router.api.http.connection import MAX_LINE, Runner
+from penstock.router.api.http.connection import MAX_HEADERS, MAX_LINE, Runner
 from penstock.router.api.http.counting import count_answers
 from penstock.router.api.http.failures import error_response, of_framework, to_router_error
 from penstock.router.api.http.headers import name_server
@@ -67,7 +67,8 @@ def make_runner(
     logging.getLogger("aiohttp.server").addFilter(_is_ours)
     return Runner(
         app, handler_cancellation=True, auto_decompress=False, access_log=None, shutdown_timeout=shutdown_timeout,
-        keepalive_timeout=idle_seconds, lingering_time=LINGER_SECONDS, max_line_size=MAX_LINE, max_field_size=MAX_LINE)
+        keepalive_timeout=idle_seconds, lingering_time=LINGER_SECONDS, max_line_size=MAX_LINE, max_field_size=MAX_LINE,
+        max_headers=MAX_HEADERS)
 
 
 def _is_ours(record: logging.LogRecord) -> bool:

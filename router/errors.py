@@ -144,16 +144,17 @@ class ValidationError(RouterError):
 
 
 class TemplateError(RouterError):
-    """The conversation can't be rendered; `cause` is the template's own sentence, or `template not found`."""
+    """The conversation can't be rendered because of the field `param`; `cause` is the template's own sentence, or
+    `template not found`."""
 
     status = 422
     error_type = "template_error"
     metric = "template"
     code = "invalid_value"
-    param = "messages"
 
-    def __init__(self, cause: str) -> None:
+    def __init__(self, cause: str, param: str = "messages") -> None:
         super().__init__(f"Template error: {cause}")
+        self.param = param
 
 
 class ToolError(RouterError):

@@ -97,7 +97,8 @@ class ChatTemplate:
         if name is None:
             name = FOR_TOOLS if tools is not None and FOR_TOOLS in self._names else files.DEFAULT
         if name not in self._names:
-            raise TemplateError(f"template not found: there is none called {name!r}, but {sorted(self._names)}")
+            raise TemplateError(
+                f"template not found: there is none called {name!r}, but {sorted(self._names)}", "chat_template")
         return name
 
     def _compile(self) -> Compiled:

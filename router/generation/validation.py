@@ -3,13 +3,14 @@
 import math
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from penstock.router.adapters.registry import Adapter, Registry
 from penstock.router.engine.limits import Limits
 from penstock.router.engine.request import Request
 from penstock.router.errors import ValidationError
 from penstock.router.fleet.facts import Facts
+from penstock.router.generation.float32 import shortest_float32
 from penstock.router.generation.parameters import Parameters
 from penstock.router.generation.seeds import derived_seed
 from penstock.router.generation.spec import TGI_NAMES, FieldNames, GenerationSpec
@@ -28,6 +29,28 @@ MAX_STOP_CHARACTERS = 1024
 MAX_STOP_TOKEN_IDS = 128
 MAX_BIAS = 100.0
 """The largest bias, as OpenAI has it; a token with it is certain, or impossible."""
+
+
+class _Range(NamedTuple):
+    """The range of a number, in TGI's words and in those of OpenAI's routes, where a number that changes nothing may
+    be given, too; such a one never comes to the rule. `bounds` are those that `_beyond` takes."""
+
+    tgi: str
+    openai: str
+    bounds: dict[str, float]
+
+
+_RANGES = {
+    "temperature": _Range("strictly positive", ">= 0.0", {"above": 0}),
+    "repetition_penalty": _Range("strictly positive", "> 0.0", {"above": 0}),
+    "frequency_penalty": _Range(">= -2.0 and <= 2.0", ">= -2.0 and <= 2.0", {"least": -2, "most": 2}),
+    "top_p": _Range("> 0.0 and < 1.0", ">= 0.0 and <= 1.0", {"above": 0, "below": 1}),
+    "typical_p": _Range("> 0.0 and < 1.0", "> 0.0 and <= 1.0", {"above": 0, "below": 1}),
+    "top_k": _Range("strictly positive", ">= -1", {"above": 0}),
+    "presence_penalty": _Range(">= -2.0 and <= 2.0", ">= -2.0 and <= 2.0", {"least": -2, "most": 2}),
+    "min_p": _Range(">= 0.0 and <= 1.0", ">= 0.0 and <= 1.0", {"least": 0, "most": 1}),
+}
+"""Those of sampling, in the order in which TGI checks them."""
 
 
 class Grammars(Protocol):
@@ -64,7 +87,7 @@ async def validate(
     was found for the request's name, if it was.
     """
     parameters = spec.parameters
-    _check_sampling(parameters)
+    _check_sampling(parameters, spec.names)
     _check_extent(spec, limits)
     input_ids = await _input_ids(spec, tokenizer, limits)
     _check_tokens(input_ids, parameters.max_new_tokens, limits, facts.vocab_size, spec.names)
@@ -139,32 +162,41 @@ def _refuse_if(is_broken: bool, rule: str, code: str = "invalid_value") -> None:
         raise ValidationError(rule, code)
 
 
-def _refuse_beyond(
-    value: float | None, rule: str, *, above: float = -math.inf, least: float = -math.inf, below: float = math.inf,
+def _beyond(
+    value: float | None, *, above: float = -math.inf, least: float = -math.inf, below: float = math.inf,
     most: float = math.inf
-) -> None:
-    """Refuses a value that is there, and is not `above` one bound, at least another, `below` one or at most one."""
-    if value is None:
-        return
+) -> str | None:
+    """Returns OpenAI's word for a value that is there, and is not `above` one bound, at least another, `below` one or
+    at most one; None for any other."""
+    if value is None or (above < value < below and least <= value <= most):
+        return None
     kind = "integer" if isinstance(value, int) else "decimal"
-    _refuse_if(value <= above or value < least, rule, f"{kind}_below_min_value")
-    _refuse_if(value >= below or value > most, rule, f"{kind}_above_max_value")
+    return f"{kind}_below_min_value" if value <= above or value < least else f"{kind}_above_max_value"
 
 
-def _check_sampling(parameters: Parameters) -> None:
+def _refuse_beyond(value: float | None, rule: str, **bounds: float) -> None:
+    """Refuses a value that is beyond the bounds that `_beyond` takes."""
+    if code := _beyond(value, **bounds):
+        raise ValidationError(rule, code)
+
+
+def _out_of_range(name: str, range_: _Range, value: float, names: FieldNames) -> str:
+    """Returns the sentence for a number that is out of its range: TGI's for TGI's names."""
+    if names is TGI_NAMES:
+        return f"`{name}` must be {range_.tgi}"
+    return f"`{name}` must be {range_.openai}. Given: {value if isinstance(value, int) else shortest_float32(value)}"
+
+
+def _check_sampling(parameters: Parameters, names: FieldNames) -> None:
     """Checks rules 1 to 7, on how tokens are drawn."""
     p = parameters
     has_warper = any(value is not None for value in (p.temperature, p.top_k, p.top_p, p.typical_p, p.min_p))
     _refuse_if((p.best_of or 1) > 1 and not p.do_sample and not has_warper,
                "you must use sampling when `best_of` is > 1")
-    _refuse_beyond(p.temperature, "`temperature` must be strictly positive", above=0)
-    _refuse_beyond(p.repetition_penalty, "`repetition_penalty` must be strictly positive", above=0)
-    _refuse_beyond(p.frequency_penalty, "`frequency_penalty` must be >= -2.0 and <= 2.0", least=-2, most=2)
-    _refuse_beyond(p.top_p, "`top_p` must be > 0.0 and < 1.0", above=0, below=1)
-    _refuse_beyond(p.typical_p, "`typical_p` must be > 0.0 and < 1.0", above=0, below=1)
-    _refuse_beyond(p.top_k, "`top_k` must be strictly positive", above=0)
-    _refuse_beyond(p.presence_penalty, "`presence_penalty` must be >= -2.0 and <= 2.0", least=-2, most=2)
-    _refuse_beyond(p.min_p, "`min_p` must be >= 0.0 and <= 1.0", least=0, most=1)
+    for name, range_ in _RANGES.items():
+        value = getattr(p, name)
+        if code := _beyond(value, **range_.bounds):
+            raise ValidationError(_out_of_range(name, range_, value, names), code)
 
 
 def _check_extent(spec: GenerationSpec, limits: Limits) -> None:

@@ -55,7 +55,7 @@ BEHAVIOURS = (
               "router/launcher/test_config.py::test_hostname_of_a_container_becomes_any"),
     Behaviour("A last message of the assistant is continued", MATCHED, "router/api/openai/test_chat.py::test_prompts"),
     Behaviour("Every chunk of a chat tells the role to clients that ask for the model `tgi`; to others the first does",
-              IMPROVED, "router/api/openai/test_chat.py::test_who_is_told_the_role"),
+              IMPROVED, "router/api/openai/test_chat.py::test_what_tgis_clients_need_in_all_chunks"),
     Behaviour("Of `max_new_tokens` no more than 1024 count against `--max-total-tokens`", MATCHED,
               "router/api/tgi/test_rules.py::test_more_than_the_chunk_is_not_counted"),
     Behaviour("`max_new_tokens` is exact beyond 1024, and nothing is queued anew", IMPROVED,

@@ -93,7 +93,8 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
 
 def refusal(text: str) -> str:
     """The sentence of an error: one line, not a traceback, not a book."""
-    sentence = str(json.loads(text)["error"])
+    error = json.loads(text)["error"]
+    sentence = str(error["message"] if isinstance(error, dict) else error)
     assert "Traceback" not in sentence
     assert "\n" not in sentence
     assert 10 < len(sentence) < 10_000
@@ -124,7 +125,7 @@ def attack(attacked: Attacked, hostile: Hostile) -> None:
             refusal(text)
         ask_by_rpc(attacked, name)
         status, text = attacked.post("/v1/completions", {"model": name, "prompt": "a", "max_tokens": 2})
-        assert status in (200, 422, 424), text
+        assert status in (200, 400, 424), text
         assert attacked.post("/v1/unload_lora_adapter", {"lora_name": name})[0] == 200
     shutil.rmtree(folder)
 

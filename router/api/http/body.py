@@ -158,7 +158,7 @@ def explain(error: ErrorDetails, content: Any) -> str:
     where = _at(_path(error, content))
     if expected := _EXPECTED.get(error["type"]):
         return f"{where}invalid type: {_show(error['input'])}, expected {expected}"
-    return f"{where}invalid value: {_show(error['input'])}: {error['msg']}"
+    return f"{where}invalid value: {_show(error['input'])}: {error['msg'].removeprefix('Value error, ')}"
 
 
 def _at(path: str | None) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import HttpVersion11, StreamReader, hdrs, web
-from aiohttp.http_exceptions import LineTooLong
+from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 from aiohttp.streams import EMPTY_PAYLOAD
 from aiohttp.web_protocol import RequestHandler, _ErrInfo
 
@@ -25,8 +25,12 @@ MAX_LINE = 1 << 16
 """The most bytes of a request line, and of a header: as many as proxies send."""
 MAX_HEAD = 1 << 18
 """The most bytes of all that comes before a body."""
+MAX_HEADERS = 128
+"""The most headers of a request."""
 TOO_LARGE = (f"The request line and each header may have up to {MAX_LINE} bytes, and all of them together up to "
-             f"{MAX_HEAD}.")
+             f"{MAX_HEAD}; there may be up to {MAX_HEADERS} headers.")
+_TOO_MANY = "Too many headers received"
+"""aiohttp's words, by which alone this error differs from others of its class."""
 
 
 class Connection(RequestHandler):
@@ -71,7 +75,7 @@ class Connection(RequestHandler):
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
         """Returns the answer to what can't be read, which comes to no handler of the app."""
-        if isinstance(exc, LineTooLong):
+        if isinstance(exc, LineTooLong) or (isinstance(exc, BadHttpMessage) and exc.message == _TOO_MANY):
             status, message = web.HTTPRequestHeaderFieldsTooLarge.status_code, TOO_LARGE
         response = super().handle_error(request, status, exc, message)
         response.headers[hdrs.SERVER] = SERVER_NAME

@@ -3,6 +3,7 @@
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from penstock.router.api.openai.messages import Message, count_items
 from penstock.router.api.openai.tools import MAX_TOOLS, ToolBody, ToolChoice
@@ -82,7 +83,7 @@ def _to_prompts(value: list[Any]) -> list[str | tuple[int, ...]]:
     """Returns texts or tuples of token ids; a list of ids is one prompt. C code looks at the items, which may be a
     million."""
     if not value:
-        raise ValueError("Empty array detected. Do not use an empty array for the prompt.")
+        raise PydanticCustomError("too_short", "Empty array detected. Do not use an empty array for the prompt.")
     kinds = set(map(type, value))
     if kinds == {str}:
         return value

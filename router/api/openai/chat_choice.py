@@ -35,7 +35,9 @@ class ChatChoice:
         self._manner = manner
         self._name = name
         self._has_role = True
-        self._repeats_role = manner.is_tgi or body.model in (None, "tgi")
+        is_for_tgis_client = body.model in (None, "tgi")
+        self._repeats_role = manner.is_tgi or is_for_tgis_client
+        self._no_calls = {"tool_calls": None} if is_for_tgis_client and not manner.is_tgi else {}
         self._num_given = 0
         """The number of characters of the answer that have come with its events."""
         self._tokens: list[Token] = []
@@ -66,7 +68,8 @@ class ChatChoice:
         """Returns the chunks that the next event brings, a delta each; none while it is not known if a call begins.
 
         The last one has the reason to end. Logprobs come with the next chunk there is. The first has the role; to TGI's
-        clients, which ask for the model `tgi`, each has it, for they need it, while OpenAI's joins all that come.
+        clients, which ask for the model `tgi`, each has it, and null where it has no calls, for `text_generation`
+        needs both, while OpenAI's client joins all that come.
         """
         is_first = not self.num_tokens
         self._tokens.append(event.token)
@@ -113,7 +116,7 @@ class ChatChoice:
         self._has_role = self._repeats_role
         match delta:
             case Content():
-                rendered["content"] = delta.text
+                rendered.update({"content": delta.text, **self._no_calls})
             case CallBegin():
                 rendered["tool_calls"] = [self._begin_call(delta)]
             case Arguments():

@@ -44,7 +44,7 @@ async def test_rules_in_the_words_of_http(rpc: Rpc, inputs: str, parameters: dic
                                     "finite number"),
     ({"logit_bias": {5: float("inf")}}, "parameters.logit_bias[5]: invalid value: floating point `inf`: Input should "
                                         "be a finite number"),
-    ({"logit_bias": dict.fromkeys(range(1025), 1.0)}, "parameters.logit_bias: invalid value: an object: Value error, "
+    ({"logit_bias": dict.fromkeys(range(1025), 1.0)}, "parameters.logit_bias: invalid value: an object: "
                                                       "supports up to 1024 token ids. Given: 1025"),
     ({"grammar": pb.Grammar(type="choice", json="[")}, "grammar is not valid: `json` can't be read: unexpected end of "
                                                        "data: line 1 column 2 (char 1)")])

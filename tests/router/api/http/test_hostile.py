@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from penstock.router.api.clouds.vertex import VertexBody
 from penstock.router.api.http import sse
-from penstock.router.api.http.connection import MAX_LINE
+from penstock.router.api.http.connection import MAX_HEADERS, MAX_LINE
 from penstock.router.api.http.headers import SERVER_NAME
 from penstock.router.api.http.route import JSON, Route
 from penstock.router.api.openai.bodies import ChatBody
@@ -175,6 +175,7 @@ async def test_a_head_as_long_as_proxies_send(server: Server, data: bytes) -> No
     b"GET /" + b"a" * MAX_LINE + b" HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\nx: " + b"a" * MAX_LINE + b"\r\n\r\n",
     b"GET / HTTP/1.1\r\n" + b"a" * MAX_LINE + b": x\r\n\r\n", b"GET /" + b"a" * MAX_LINE,
     b"GET / HTTP/1.1\r\n" + b"".join(b"x-%d: %b\r\n" % (number, LINE) for number in range(5)),
+    b"GET / HTTP/1.1\r\n" + b"".join(b"x-%d: y\r\n" % number for number in range(MAX_HEADERS + 1)) + b"\r\n",
 ], ids=lambda data: f"{data[:20]!r} {len(data)}")
 async def test_a_head_that_is_too_long(server: Server, caplog: pytest.LogCaptureFixture, data: bytes) -> None:
     caplog.set_level(logging.INFO)
@@ -182,7 +183,7 @@ async def test_a_head_that_is_too_long(server: Server, caplog: pytest.LogCapture
     assert status(answer) == 431
     assert SERVER in answer
     assert answer.endswith(b"The request line and each header may have up to 65536 bytes, and all of them together up "
-                           b"to 262144.")
+                           b"to 262144; there may be up to 128 headers.")
     assert await server.generate()
     assert lines_of_others(caplog) == []
 

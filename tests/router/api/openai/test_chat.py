@@ -54,7 +54,7 @@ async def test_the_bytes_of_a_stream(start: Start, demo: ChatTemplate) -> None:
     begin = json.loads(head + "}")
     assert (begin["object"], begin["id"][:9]) == ("chat.completion.chunk", "chatcmpl-")
     head += ',"model":"demo","system_fingerprint":"0.1.0-native"'
-    delta = '"delta":{"role":"assistant","content":"%s"},"logprobs":null'
+    delta = '"delta":{"role":"assistant","content":"%s","tool_calls":null},"logprobs":null'
     length = len(await server.tokenizer.encode(PROMPT))
     assert text == (
         f'data: {head},"choices":[{{"index":0,{delta % "a"},"finish_reason":null}}],"usage":null}}\n\n'
@@ -76,11 +76,12 @@ async def test_streams_and_answers_agree(server: Server) -> None:
         assert not any("usage" in chunk for chunk in streamed)
 
 
-async def test_who_is_told_the_role(server: Server) -> None:
+async def test_what_tgis_clients_need_in_all_chunks(server: Server) -> None:
     for model, number in ((None, -1), ("tgi", -1), ("other", 2)):
         deltas = [chunk["choices"][0]["delta"] for chunk in await chunks(server, model=model, n=2)]
         roles = [delta["role"] for delta in deltas if "role" in delta]
         assert roles == ["assistant"] * (number if number > 0 else len(deltas))
+        assert [each.get("tool_calls", "none") for each in deltas] == [None if number < 0 else "none"] * len(deltas)
 
 
 async def test_several_answers(server: Server) -> None:
@@ -242,13 +243,13 @@ async def test_another_shape(server: Server, fields: dict[str, object], what: st
 
 
 @pytest.mark.parametrize(("fields", "rule", "param", "code"), [
-    ({"temperature": -1}, "`temperature` must be strictly positive", "temperature", "decimal_below_min_value"),
+    ({"temperature": -1}, "`temperature` must be >= 0.0. Given: -1.0", "temperature", "decimal_below_min_value"),
     ({"max_tokens": 0}, "`max_tokens` must be strictly positive", "max_tokens", "integer_below_min_value"),
     ({"max_completion_tokens": 0}, "`max_completion_tokens` must be strictly positive", "max_completion_tokens",
      "integer_below_min_value"),
     ({"logprobs": True, "top_logprobs": 6}, "`top_logprobs` must be >= 0 and <= 5. Given: 6", "top_logprobs",
      "integer_above_max_value"),
-    ({"presence_penalty": 3}, "`presence_penalty` must be >= -2.0 and <= 2.0", "presence_penalty",
+    ({"presence_penalty": 3}, "`presence_penalty` must be >= -2.0 and <= 2.0. Given: 3.0", "presence_penalty",
      "decimal_above_max_value"),
 ])
 async def test_a_rule(server: Server, fields: dict[str, object], rule: str, param: str, code: str) -> None:

@@ -52,7 +52,7 @@ CHATS: list[tuple[dict[str, Any], str, str, str | None]] = [
     ({"stop": ["a"] * 5}, "`stop` supports up to 4 stop sequences. Given: 5", "array_above_max_length", "stop"),
     ({"n": 0}, "`n` must be > 0", "integer_below_min_value", "n"),
     ({"n": 200}, "`n` must be <= 128. Given: 200", "integer_above_max_value", "n"),
-    ({"top_p": 2}, "`top_p` must be", "decimal_above_max_value", "top_p"),
+    ({"top_p": 1.5}, "`top_p` must be >= 0.0 and <= 1.0. Given: 1.5", "decimal_above_max_value", "top_p"),
     ({"temperature": -1}, "`temperature` must be", "decimal_below_min_value", "temperature"),
     ({"temperature": "hot"}, 'temperature: invalid type: string "hot", expected a number', "invalid_type",
      "temperature"),
@@ -60,7 +60,8 @@ CHATS: list[tuple[dict[str, Any], str, str, str | None]] = [
     ({"max_completion_tokens": 0}, "`max_completion_tokens` must be", "integer_below_min_value",
      "max_completion_tokens"),
     ({"max_tokens": 1.5}, "max_tokens: invalid type", "invalid_type", "max_tokens"),
-    ({"logprobs": True, "top_logprobs": 20}, "`top_logprobs` must be", "integer_above_max_value", "top_logprobs"),
+    ({"logprobs": True, "top_logprobs": 20}, "`top_logprobs` must be >= 0 and <= 5", "integer_above_max_value",
+     "top_logprobs"),
     ({"top_logprobs": 2}, "`top_logprobs` needs `logprobs`", "invalid_value", "top_logprobs"),
     ({"logit_bias": {"5": 101}}, "`logit_bias` must have values", "decimal_above_max_value", "logit_bias"),
     ({"logit_bias": {"9999": 1}}, "`logit_bias` must have token ids < 8192", "invalid_value", "logit_bias"),
@@ -79,7 +80,7 @@ CHATS: list[tuple[dict[str, Any], str, str, str | None]] = [
      "response_format"),
     ({"extra_body": {"num_beams": 2}}, "`num_beams`, other than 1, is not supported", "unsupported_parameter",
      "num_beams"),
-    ({"extra_body": {"chat_template": "none of this name"}}, "template not found", "invalid_value", "messages"),
+    ({"extra_body": {"chat_template": "none of this name"}}, "template not found", "invalid_value", "chat_template"),
     ({"extra_headers": {"Idempotency-Key": "a" * 256}}, "must have 1 to 255 characters", "invalid_value",
      "Idempotency-Key"),
 ]
@@ -106,7 +107,7 @@ async def test_chats(
 
 @pytest.mark.parametrize(("fields", "reason", "code", "param"), [
     ({"prompt": ""}, "`prompt` cannot be empty", "empty_string", "prompt"),
-    ({"prompt": []}, "Empty array detected", "invalid_value", "prompt"),
+    ({"prompt": []}, "Empty array detected", "empty_array", "prompt"),
     ({"prompt": "a", "max_tokens": 2000}, "maximum context length is 1024", "context_length_exceeded", "prompt"),
     ({"prompt": ["a"] * 5}, "maximum allowed batch size of 4", "array_above_max_length", "prompt"),
     ({"prompt": "a", "suffix": "b"}, "Suffix is not supported", "unsupported_parameter", "suffix"),
