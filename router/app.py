@@ -19,7 +19,7 @@ from penstock.router.api.http.failures import error_response, of_framework, to_r
 from penstock.router.api.http.headers import name_server
 from penstock.router.api.http.request_ids import name_request, tell_request_id
 from penstock.router.api.http.route import Route, add_routes
-from penstock.router.api.openai.failures import openai_response, speaks_openai
+from penstock.router.api.openai.failures import OTHER_PATHS, openai_response, speaks_openai
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.engine.any_engine import AnyEngine
 from penstock.router.engine.limits import Limits
@@ -50,6 +50,7 @@ def make_app(
     app = web.Application(middlewares=[
         name_request, count_answers, *outer, access.answer_preflight, leave_room, answer_errors])
     app[ROOM] = BodyRoom(limits)
+    app[OTHER_PATHS] = frozenset(route.path.rstrip("/") for route in more_routes)
     app[SERVICE] = Service(
         engine, tokenizer, metrics, info, poison or PoisonMemory(limits.poison_memory), grammars, template,
         Registry() if adapters is None else adapters, allows_runtime_adapters)

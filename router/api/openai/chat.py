@@ -13,7 +13,8 @@ from penstock.router.api.openai.bodies import ChatBody
 from penstock.router.api.openai.chat_choice import ChatChoice
 from penstock.router.api.openai.chat_spec import converse, parse
 from penstock.router.api.openai.envelope import DONE, count_refusal, count_usage, head, usage
-from penstock.router.api.openai.manner import manner_of
+from penstock.router.api.openai.failures import speaks_openai
+from penstock.router.api.openai.manner import Manner, manner_of
 from penstock.router.chat.tools_format import CallFormat
 from penstock.router.errors import Overloaded, RouterError, ValidationError
 from penstock.router.generation.answers import Answers, answering
@@ -60,7 +61,7 @@ async def _fail(error: RouterError) -> AsyncGenerator[AnswerEvent]:
 
 async def _answer(request: web.Request, service: Service, body: ChatBody, wish: Wish) -> web.StreamResponse:
     try:
-        spec, call_format = await parse(body, service)
+        spec, call_format = await parse(body, service, Manner(is_tgi=not speaks_openai(request)))
         identity = await _identify(service, body, spec, call_format, wish)
     except Exception as error:
         count_refusal(service, error)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.router.api.openai.bodies import ChatBody
-from penstock.router.api.openai.manner import manner_of
+from penstock.router.api.openai.manner import Manner
 from penstock.router.api.openai.messages import read_messages
 from penstock.router.api.openai.parameters import max_tokens, parameters
 from penstock.router.api.openai.tools import read_offer
@@ -36,8 +36,9 @@ class Conversation:
     call_format: CallFormat | None
 
 
-async def parse(body: ChatBody, service: Service) -> tuple[GenerationSpec, CallFormat | None]:
-    """Returns what the body asks for, and how its answer calls tools. A RouterError names the field that is refused."""
+async def parse(body: ChatBody, service: Service, manner: Manner) -> tuple[GenerationSpec, CallFormat | None]:
+    """Returns what the body asks for, and how its answer calls tools. A RouterError names the field that is refused,
+    in this manner."""
     refuse_unsupported(body.model_extra, REFUSED_IN_CHATS)
     if body.n == 0:
         raise ValidationError("`n` must be > 0. Given: 0", "integer_below_min_value")
@@ -58,7 +59,7 @@ async def parse(body: ChatBody, service: Service) -> tuple[GenerationSpec, CallF
         raw_logprobs=True,
         shown_ids=frozenset() if marker_id is None else frozenset({marker_id}),
         adapter=service.adapters.named(body.model),
-        names=manner_of(service).names(body, inputs="messages", top_n_tokens="top_logprobs")), call_format
+        names=manner.names(body, inputs="messages", top_n_tokens="top_logprobs")), call_format
 
 
 async def _shape(

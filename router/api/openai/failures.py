@@ -13,6 +13,8 @@ from penstock.router.errors import GenerationError, RouterError
 from penstock.router.generation.service import SERVICE
 
 _PATH = "/v1"
+OTHER_PATHS = web.AppKey[frozenset[str]]("other_paths")
+"""Paths that are not OpenAI's wherever they are, such as the one that Vertex AI names, usually below `/v1`."""
 _IS_OPENAIS = web.RequestKey("is_openais", bool)
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
@@ -23,9 +25,10 @@ def speak_openai(request: web.Request) -> None:
 
 
 def speaks_openai(request: web.Request) -> bool:
-    """Tells whether a request is told of failures in OpenAI's shape: those for all paths below `/v1` are."""
-    is_openais = request.get(_IS_OPENAIS, False) or request.path == _PATH or request.path.startswith(f"{_PATH}/")
-    return is_openais and not request.app[SERVICE].limits.tgi_openai_routes
+    """Tells whether a request is told of failures in OpenAI's shape: those for all paths below `/v1` are, but for those
+    that the app has as others."""
+    is_below = f"{request.path}/".startswith(f"{_PATH}/") and request.path.rstrip("/") not in request.app[OTHER_PATHS]
+    return request.get(_IS_OPENAIS, is_below) and not request.app[SERVICE].limits.tgi_openai_routes
 
 
 def openai_response(error: RouterError) -> web.Response:

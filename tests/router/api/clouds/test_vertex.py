@@ -11,6 +11,8 @@ from tests.fakes import LIMITS
 from tests.router.api.clouds.conftest import CHAT, TEXT
 from tests.router.api.conftest import Server, Start
 
+PREDICT = "/v1/endpoints/1/deployedModels/2:predict"
+
 
 async def test_predictions(server: Server) -> None:
     response = await server.post("/vertex", {"instances": [
@@ -34,6 +36,8 @@ async def test_predictions(server: Server) -> None:
     ([], 422, {"error": "Input validation error", "error_type": "Input validation error"}),
     ([{"inputs": "a"}, {"inputs": "a", "parameters": {"temperature": 0.0}}], 422, {
         "error": "Input validation error: `temperature` must be strictly positive", "error_type": "validation"}),
+    ([{"messages": CHAT, "max_tokens": 0}], 422, {
+        "error": "Input validation error: `max_new_tokens` must be strictly positive", "error_type": "validation"}),
     ([{"inputs": "a"}] * 129, 429, {"error": "Model is overloaded", "error_type": "overloaded"}),
     ([{"inputs": "a"}] * 50_000, 429, {"error": "Model is overloaded", "error_type": "overloaded"}),
 ])
@@ -67,12 +71,16 @@ async def test_predictions_of_which_one_can_not_be_had(start: Start) -> None:
 
 
 async def test_paths_of_vertex(start: Start) -> None:
-    server = await start(more_routes=vertex_routes("/v1/endpoints/1/deployedModels/2:predict", "/alive"))
-    response = await server.post("/v1/endpoints/1/deployedModels/2:predict", {"instances": [{"inputs": "a"}]})
+    server = await start(more_routes=vertex_routes(PREDICT, "/alive"))
+    response = await server.post(PREDICT, {"instances": [{"inputs": "a"}]})
     assert await response.json() == {"predictions": [TEXT]}
+    for path in (PREDICT, f"{PREDICT}/"):
+        response = await server.post(path, {"instances": []})
+        assert (response.status, await response.json()) == (
+            422, {"error": "Input validation error", "error_type": "Input validation error"})
     assert (await server.client.get("/alive")).status == 200
     paths = (await (await server.client.get("/api-doc/openapi.json")).json())["paths"]
-    assert {"/v1/endpoints/1/deployedModels/2:predict", "/alive"} <= set(paths)
+    assert {PREDICT, "/alive"} <= set(paths)
 
 
 @pytest.mark.parametrize(("predict", "health"), [(None, None), ("/vertex", "/health"), ("/vertex", "/ping")])

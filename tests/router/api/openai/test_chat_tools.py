@@ -48,7 +48,7 @@ async def test_calls(
     assert (text, functions(calls), reasons) == (content or "", EXPECTED, ["tool_calls"])
     assert all(chunk["choices"][0]["delta"]["role"] == "assistant" for chunk in streamed)
     pieces = [call["function"]["arguments"] for chunk in streamed
-              for call in chunk["choices"][0]["delta"].get("tool_calls", ())]
+              for call in chunk["choices"][0]["delta"].get("tool_calls") or ()]
     assert len(pieces) > 6  # as they come
 
 
