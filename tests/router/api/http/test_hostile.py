@@ -157,6 +157,14 @@ async def test_what_is_no_http(server: Server, caplog: pytest.LogCaptureFixture,
 LINE = b"a" * (MAX_LINE - 100)
 
 
+async def test_an_expectation_that_nobody_can_meet(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    for path in (b"/generate", b"/v1/completions"):
+        data = b"POST " + path + b" HTTP/1.1\r\nhost: here\r\nexpect: wonders\r\nconnection: close\r\n\r\n"
+        assert status(await exchange(server, data)) == 417
+    assert caplog.records == []
+
+
 @pytest.mark.parametrize("data", [
     b"GET /?" + LINE + b" HTTP/1.1\r\n", b"GET /health HTTP/1.1\r\nx: " + LINE + b"\r\n",
     b"GET /health HTTP/1.1\r\n" + b"".join(b"x-%d: %b\r\n" % (number, b"a" * 9_000) for number in range(20))])
