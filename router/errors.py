@@ -3,7 +3,7 @@
     RouterError              500  what nobody foresaw: a fault of the server
     ├── Unreadable             400  the body is none that can be read
     │   ├── TooSlow              408  it did not come in time
-    │   ├── TooLarge             413  it is longer than the server takes
+    │   ├── TooLarge             413  it is longer, or has more in it, than the server takes
     │   ├── WrongContentType     415  it is not said to be JSON, or it is compressed
     │   └── WrongShape           422  it is JSON, but a field is missing or has another type
     ├── ValidationError        422  the request breaks a rule
@@ -102,8 +102,8 @@ class TooLarge(Unreadable):
     status = 413
     code = "request_too_large"
 
-    def __init__(self) -> None:
-        super().__init__("Failed to buffer the request body: length limit exceeded")
+    def __init__(self, fault: str = "length limit exceeded") -> None:
+        super().__init__(f"Failed to buffer the request body: {fault}")
 
 
 class WrongContentType(Unreadable):

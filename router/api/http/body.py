@@ -17,11 +17,14 @@ from penstock.router.engine.limits import Limits
 from penstock.router.errors import TooLarge, TooSlow, Unreadable, WrongContentType, WrongShape
 from penstock.router.generation.parameters import Body
 from penstock.router.generation.service import SERVICE
+from penstock.system.json_objects import check_amount
 
 AnyBody = TypeVar("AnyBody", bound=Body)
 
 log = logging.getLogger(__name__)
 
+MAX_VALUES = 300_000
+"""Of a body, beside token ids of prompts: a bias for each token of the largest vocabularies, above all."""
 UNREAD_SECONDS = 10.0
 """The most seconds for which a client may leave a part of a long answer unread, since others wait for their turn."""
 _MAX_SHOWN = 40
@@ -96,8 +99,14 @@ async def read_json(request: web.Request) -> Any:
     encoding = ", ".join(request.headers.getall(hdrs.CONTENT_ENCODING, ())).strip()
     if encoding.lower() not in ("", "identity"):
         raise WrongContentType(f"Expected request without `Content-Encoding`. Given: {_show(ascii(encoding)[1:-1])}")
+    content = await _read(request)
+    limits = request.app[SERVICE].limits
     try:
-        return orjson.loads(await _read(request))
+        check_amount(content, MAX_VALUES + limits.max_client_batch_size * limits.max_input_tokens)
+    except ValueError as error:
+        raise TooLarge(f"it has {error}") from error
+    try:
+        return orjson.loads(content)
     except orjson.JSONDecodeError as error:
         raise Unreadable(f"Failed to parse the request body as JSON: {error}") from error
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.router.api.openai.bodies import ChatBody
 from penstock.router.api.openai.manner import Manner
-from penstock.router.api.openai.messages import read_messages
+from penstock.router.api.openai.messages import MAX_FIELDS, read_messages
 from penstock.router.api.openai.parameters import max_tokens, parameters
 from penstock.router.api.openai.tools import read_offer
 from penstock.router.chat import tools_prompt
@@ -134,6 +134,9 @@ def _variables(body: ChatBody, template: ChatTemplate) -> dict[str, Any]:
     """Returns the template's own variables. A field that is one is refused if the template does not read it, and so is
     a setting of the answer that was put among them."""
     variables = body.chat_template_kwargs or {}
+    if len(variables) > MAX_FIELDS:
+        raise ValidationError(f"`chat_template_kwargs` must have at most {MAX_FIELDS} variables. Given: "
+                              f"{len(variables)}")
     if taken := _OURS & variables.keys():
         raise ValidationError(f"`chat_template_kwargs` cannot have `{min(taken)}`, which is a field of its own")
     unread = {name: value for name, value in variables.items() if not template.reads(name, body.chat_template)}

@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.errors import ValidationError
 from penstock.router.generation.parameters import Body
+from penstock.system.json_objects import MAX_PARTS, check_amount
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 """OpenAI's roles."""
@@ -16,6 +17,9 @@ _SAME = {"developer": "system", "function": "tool"}
 """Roles that templates have under another name."""
 MAX_ITEMS = 10_000
 """Messages of a body, and the parts and calls in them. Reading them takes 10 to 20 µs each, while all others wait."""
+
+MAX_FIELDS = 128
+"""Of a message beside those that are known, and variables of a template."""
 
 
 def count_items(messages: object) -> object:
@@ -75,6 +79,13 @@ def read_messages(
 
     Arguments of calls are objects, or JSON. ValidationError names what is missing, unknown or not served.
     """
+    functions = (function for message in messages
+                 for function in (message.function_call, *(call.function for call in message.tool_calls or ())))
+    arguments = [function.arguments for function in functions if function is not None]
+    try:
+        check_amount("".join(each for each in arguments if isinstance(each, str)).encode(), MAX_PARTS)
+    except ValueError as error:
+        raise ValidationError(f"`messages` must not have {error} in the arguments of all calls together") from error
     return [_read(message, f"messages[{index}]", template, chat_template) for index, message in enumerate(messages)]
 
 
@@ -92,7 +103,10 @@ def _read(message: Message, where: str, template: ChatTemplate, chat_template: s
         read["content"] = _read_content(content, where)
     elif not calls:
         raise ValidationError(f"`{where}` must have `content` or `tool_calls`")
-    read.update(message.model_extra or {})
+    others = message.model_extra or {}
+    if len(others) > MAX_FIELDS:
+        raise ValidationError(f"`{where}` must have at most {MAX_FIELDS} fields that are unknown. Given: {len(others)}")
+    read.update(others)
     return {**read, "tool_calls": calls} if calls else read
 
 

@@ -39,7 +39,7 @@ async def test_predictions(server: Server) -> None:
     ([{"messages": CHAT, "max_tokens": 0}], 422, {
         "error": "Input validation error: `max_new_tokens` must be strictly positive", "error_type": "validation"}),
     ([{"inputs": "a"}] * 129, 429, {"error": "Model is overloaded", "error_type": "overloaded"}),
-    ([{"inputs": "a"}] * 50_000, 429, {"error": "Model is overloaded", "error_type": "overloaded"}),
+    ([{"inputs": "a"}] * 20_000, 429, {"error": "Model is overloaded", "error_type": "overloaded"}),
 ])
 async def test_predictions_that_are_refused(
     server: Server, instances: list[object], status: int, error: dict[str, str]

@@ -49,7 +49,7 @@ async def test_json_by_other_names(server: Server, content_type: str) -> None:
     b'{"inputs": "a", "x": NaN}', b'{"inputs": "a", "parameters": {"temperature": Infinity}}',
     b'{"inputs": "a", "parameters": {"temperature": -Infinity}}',
     b'{"inputs": "a", "parameters": {"temperature": 1e999}}',
-    b"[" * 100_000, b'{"a":' * 100_000, b'{"inputs": "a", "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    b"[" * 60_000, b'{"a":' * 30_000, b'{"inputs": "a", "x": ' + b"[" * 60_000 + b"]" * 60_000 + b"}",
     b"\xef\xbb\xbf{}", b"{'inputs': 'a'}", b"\x00", gzip.compress(b'{"inputs": "a"}', mtime=0),
 ], ids=lambda data: repr(data[:30]))
 async def test_no_json(server: Server, data: bytes) -> None:
@@ -171,13 +171,27 @@ async def test_a_response_format_of_another_shape(
 
 async def test_one_of_many_wrong_items_is_told(server: Server) -> None:
     """The others are not even looked for: a list of all of them would take seconds."""
-    data = b'{"inputs": "a", "parameters": {"stop": ["a",%b1]}}' % (b"1," * 900_000)
+    data = b'{"inputs": "a", "parameters": {"stop": ["a",%b1]}}' % (b"1," * 299_000)
     response = await post(server, data)
     assert await response.text() == SHAPE + "parameters.stop[1]: invalid type: integer `1`, expected a string"
     with pytest.raises(WrongShape) as refused:
         to_body(orjson.loads(data), GenerateBody)
     assert isinstance(refused.value.__cause__, pydantic.ValidationError)
     assert refused.value.__cause__.error_count() == 1
+
+
+@pytest.mark.parametrize(("data", "what"), [
+    (b'{"inputs": "a", "x": [%b[]]}' % (b"[]," * 66_000), "65536 texts, names of fields, lists and objects"),
+    (b'{"inputs": "a", "x": [%b""]}' % (b'"",' * 66_000), "65536 texts, names of fields, lists and objects"),
+    (b'{"inputs": "a", "x": [%b1]}' % (b"1," * 400_000), "304092 values"),
+])
+async def test_too_much_in_a_body(server: Server, data: bytes, what: str) -> None:
+    """To make objects of it would take a second, for which everybody waits; all of it within a text is none."""
+    response = await post(server, data)
+    assert (response.status, await response.text()) == (
+        413, f"Failed to buffer the request body: it has more than {what}")
+    response = await post(server, orjson.dumps({"inputs": "a", "x": data.decode()}))
+    assert response.status == 200
 
 
 async def test_stream_must_be_a_boolean_where_it_counts(server: Server) -> None:

@@ -87,6 +87,10 @@ async def test_a_result_of_a_function_may_be_nothing(template: ChatTemplate) -> 
      "`messages[0].tool_calls[0].function.arguments` must be a JSON object"),
     ({"tool_calls": [{"function": {"name": "f", "arguments": '{"a":' * 500 + "1" + "}" * 500}}]},
      "`messages[0].tool_calls[0].function.arguments` is nested too deeply"),
+    ({"tool_calls": [{"function": {"name": "f", "arguments": '{"a": [1%s]}' % (", []" * 22_000)}}] * 3},
+     "`messages` must not have more than 65536 texts, names of fields, lists and objects in the arguments"),
+    ({"content": "a", **{f"a{number}": 1 for number in range(129)}},
+     "`messages[0]` must have at most 128 fields that are unknown. Given: 129"),
     ({"function_call": {"name": "f", "arguments": "{"}},
      "`messages[0].function_call.function.arguments` must be a JSON object"),
 ])
@@ -105,6 +109,14 @@ async def test_a_field_is_a_variable_of_templates_that_read_it(field: str, value
         await told(template, message, chat_template="other", **{field: nothing})
     with pytest.raises(ValidationError, match=f"`{field}` is not supported by this model's chat template"):
         await told(template, message, chat_template="other", **{field: value})
+
+
+async def test_variables_of_a_template_are_few(template: ChatTemplate) -> None:
+    message = {"role": "user", "content": "a"}
+    variables = {f"a{number}": 1 for number in range(128)}
+    assert await told(template, message, chat_template_kwargs=variables) == [message]
+    with pytest.raises(ValidationError, match="`chat_template_kwargs` must have at most 128 variables"):
+        await told(template, message, chat_template_kwargs={**variables, "b": 1})
 
 
 async def test_a_setting_of_the_answer_is_no_variable_of_a_template() -> None:
