@@ -4,10 +4,11 @@ The SDK reads the others itself, in the router and the shards, which get all tha
 """
 
 import os
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import click
 
+from penstock.router.config import InvalidArgument
 from penstock.router.launcher.option_types import Option, note
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -16,9 +17,10 @@ _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL
 
 def endpoint(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
     """Returns the collector that is given, by the option or by OpenTelemetry's variables, unless these say that there
-    are to be no traces, or name another protocol than gRPC, which is noted."""
+    are to be no traces, or name another protocol than gRPC, which is noted. Raises InvalidArgument for what is no
+    address."""
     if value:
-        return value
+        return _address("`otlp_endpoint`", value)
     wants_none = (os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
                   or os.environ.get("OTEL_TRACES_EXPORTER", "otlp") != "otlp")
     found, protocol = _first(_ENDPOINTS), _first(_PROTOCOLS)
@@ -28,7 +30,7 @@ def endpoint(context: click.Context, option: click.Parameter, value: str | None)
         note(context, f"nothing is traced: the collector of {found[0]} is to get {protocol[1]} by {protocol[0]}, and "
                       "spans are sent by grpc alone")
         return None
-    return found[1]
+    return _address(*found)
 
 
 def service_name(context: click.Context, option: click.Parameter, value: str) -> str:
@@ -40,6 +42,18 @@ def service_name(context: click.Context, option: click.Parameter, value: str) ->
                       if "=" in pair)
     named = {name.strip(): unquote(text.strip()) for name, text in attributes.items()}
     return os.environ.get("OTEL_SERVICE_NAME") or named.get("service.name") or value
+
+
+def _address(name: str, endpoint: str) -> str:
+    """Returns an endpoint that spans can be sent to: `name` says where it is from."""
+    try:
+        parts = urlsplit(endpoint if "://" in endpoint else f"http://{endpoint}")
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_address = False
+    if not is_address:
+        raise InvalidArgument(f"{name} must be http://HOST:PORT, https://HOST:PORT or HOST:PORT. Given: {endpoint}")
+    return endpoint
 
 
 def _first(names: tuple[str, ...]) -> tuple[str, str] | None:

@@ -68,8 +68,10 @@ VARIABLES = {
     "HF_API_TOKEN": "give HF_TOKEN", "ATTENTION": "the kernels follow from the device",
     "USE_FLASH_ATTENTION": "the kernels follow from the device", "PREFIX_CACHING": "prefixes are always shared",
     "PREFILL_CHUNKING": "prefill is always chunked", "TGI_WIGGLE_ROOM": "--kv-memory says what keys and values get",
-    "MAX_IMAGE_FETCH_SIZE": "images are not taken", "LOG_COLORIZE": "the log has no colours"}
-"""TGI's variables, those that are no flags, which change nothing here, and why or what to give instead."""
+    "MAX_IMAGE_FETCH_SIZE": "images are not taken", "LOG_COLORIZE": "the log has no colours",
+    "TGI_TOOL_FINISH_REASON": "give TGI_OPENAI_ROUTES"}
+"""Variables that change nothing here, and why or what to give instead: TGI's, those that are no flags, and one of an
+earlier version's flags."""
 
 
 def tell(context: click.Context, unread_levels: Sequence[str] = (), variables: Sequence[str] = ()) -> None:

@@ -99,14 +99,15 @@ def test_variables_that_are_no_flags(beginning):
     if beginning == "Read":
         assert [name for name in names if f'"{name}"' not in text] == []
     else:
-        assert set(names) | {"HF_API_TOKEN"} == set(VARIABLES)
+        assert set(names) | {"HF_API_TOKEN", "TGI_TOOL_FINISH_REASON"} == set(VARIABLES)  # the last was ours
 
 
 def test_variables_that_are_not_read_are_told(parse, caplog):
-    parse(PREFIX_CACHING="0", ATTENTION="flashinfer")
+    parse(PREFIX_CACHING="0", ATTENTION="flashinfer", TGI_TOOL_FINISH_REASON="true")
     assert caplog.messages == [
         "the environment variable ATTENTION has no effect: the kernels follow from the device",
-        "the environment variable PREFIX_CACHING has no effect: prefixes are always shared"]
+        "the environment variable PREFIX_CACHING has no effect: prefixes are always shared",
+        "the environment variable TGI_TOOL_FINISH_REASON has no effect: give TGI_OPENAI_ROUTES"]
 
 
 def test_the_page_is_short():

@@ -1,7 +1,10 @@
 """OpenTelemetry's standard variables."""
 
+import re
+
 import pytest
 
+from penstock.router.config import InvalidArgument
 from penstock.router.launcher.launch import main
 from penstock.router.launcher.option_types import NOTES
 
@@ -27,6 +30,22 @@ def test_the_collector(
     context = main.make_context("launcher", arguments)
     assert context.params["otlp_endpoint"] == expected
     assert NOTES not in context.meta
+
+
+@pytest.mark.parametrize("address", ["here:4317", "http://[::1]:4317", "https://here", "http://here:4317/path"])
+def test_an_address_is_taken(address: str) -> None:
+    assert main.make_context("launcher", ["--otlp-endpoint", address]).params["otlp_endpoint"] == address
+
+
+@pytest.mark.parametrize("address", [
+    "ftp://here:4317", "http://", "here:port", "http://here:70000", "http://[::1", "unix:///a", ":4317"])
+def test_what_is_no_address_is_refused(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = r"must be http://HOST:PORT, https://HOST:PORT or HOST:PORT. Given: " + re.escape(address)
+    with pytest.raises(InvalidArgument, match=f"`otlp_endpoint` {expected}"):
+        main.make_context("launcher", ["--otlp-endpoint", address])
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
+    with pytest.raises(InvalidArgument, match=f"OTEL_EXPORTER_OTLP_ENDPOINT {expected}"):
+        main.make_context("launcher", [])
 
 
 def test_a_collector_of_another_protocol_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
