@@ -4,7 +4,6 @@ It is computed in threads of its own, beside the load that reads the same files,
 """
 
 import json
-import mmap
 import os
 import threading
 import time
@@ -23,6 +22,7 @@ PIECE_BYTES = 8 << 20
 """Of a tensor that one thread digests at once. Another size gives other digests: it is part of the cache's version."""
 AHEAD_BYTES = 4 * PIECE_BYTES
 """So far ahead of the pieces that are digested the system is asked to read."""
+READ_BYTES = 1 << 20
 MAX_THREADS = 8
 """At 4 GB/s each, more would wait for whatever they read from."""
 MIN_KEPT_BYTES = 64 << 20
@@ -130,16 +130,21 @@ def _pieces(whole: Span) -> Iterator[Span]:
 
 
 def _digest(piece: _Piece) -> bytes:
-    """Raises OSError and ValueError for bytes that the file has not."""
+    """Raises OSError and ValueError for bytes that the file has not. They are not mapped: a file that is cut short, or
+    a disk that fails, would end the process."""
     offset, num_bytes = piece.own
-    begin = offset - offset % mmap.ALLOCATIONGRANULARITY
+    found, buffer = blake3(), memoryview(bytearray(min(READ_BYTES, num_bytes)))
     with piece.path.open("rb", buffering=0) as file:
         with suppress(OSError, AttributeError):  # it is only advice
             os.posix_fadvise(file.fileno(), offset + AHEAD_BYTES, num_bytes, os.POSIX_FADV_WILLNEED)
-        length = offset - begin + num_bytes
-        with (mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ, offset=begin) as mapped,
-              memoryview(mapped) as whole, whole[offset - begin:] as content):
-            return blake3(content).digest()
+        file.seek(offset)
+        while num_bytes:
+            num_read = file.readinto(buffer[:num_bytes])
+            if not num_read:
+                raise ValueError(f"{piece.path} ends at byte {file.tell()}, within a tensor")
+            found.update(buffer[:num_read])
+            num_bytes -= num_read
+    return found.digest()
 
 
 def _joined(pieces: list[bytes]) -> bytes:
