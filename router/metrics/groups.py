@@ -34,7 +34,7 @@ class GroupMetrics:
         self._num_blocks = gauge("penstock_kv_num_blocks", "Blocks of the KV memory of all groups")
         waiting = gauge("penstock_waiting_requests", "Requests that wait, by what they wait for", "reason")
         self._waiting = {reason: waiting.labels(reason.value) for reason in Wait}
-        self._waits: Waits = {}
+        self._waits: Waits | None = None  # where processes count together, those of one before this are still told
         self._moved = Counter(
             "penstock_moved_requests", "Times that a request went on in another group", ["cause"], registry=registry)
         self._pauses = Histogram(
