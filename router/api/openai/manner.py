@@ -57,7 +57,8 @@ class Manner:
         """
         if self.is_tgi:
             return TGI_NAMES
-        is_new = body.max_tokens is None and body.max_completion_tokens is not None
+        old, new = body.max_tokens, body.max_completion_tokens
+        is_new = new is not None and (old is None or new < old)
         return FieldNames(inputs, "max_completion_tokens" if is_new else "max_tokens", top_n_tokens,
                           "truncate_prompt_tokens", grammar_field(body) or "tools")
 

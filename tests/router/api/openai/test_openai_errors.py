@@ -59,6 +59,8 @@ CHATS: list[tuple[dict[str, Any], str, str, str | None]] = [
     ({"max_tokens": 0}, "`max_tokens` must be strictly positive", "integer_below_min_value", "max_tokens"),
     ({"max_completion_tokens": 0}, "`max_completion_tokens` must be", "integer_below_min_value",
      "max_completion_tokens"),
+    ({"max_tokens": 2, "max_completion_tokens": 0}, "`max_completion_tokens` must be", "integer_below_min_value",
+     "max_completion_tokens"),
     ({"max_tokens": 1.5}, "max_tokens: invalid type", "invalid_type", "max_tokens"),
     ({"logprobs": True, "top_logprobs": 20}, "`top_logprobs` must be >= 0 and <= 5", "integer_above_max_value",
      "top_logprobs"),
