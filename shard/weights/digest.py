@@ -141,7 +141,7 @@ def _digest(piece: _Piece) -> bytes:
         while num_bytes:
             num_read = file.readinto(buffer[:num_bytes])
             if not num_read:
-                raise ValueError(f"{piece.path} ends at byte {file.tell()}, within a tensor")
+                raise ValueError(f"{piece.path} ends at byte {os.fstat(file.fileno()).st_size}, before a tensor does")
             found.update(buffer[:num_read])
             num_bytes -= num_read
     return found.digest()

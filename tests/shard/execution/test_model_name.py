@@ -136,12 +136,12 @@ def test_each_number_of_ranks_that_changes_bits_has_a_name(
 def test_frozen_sets_and_dictionaries_are_told_in_one_order(tmp_path: Path) -> None:
     """Each process has an order of its own for words."""
     program = ("import sys; from penstock.shard.models.reading import read_model_config;"
-               "print(repr(read_model_config(sys.argv[1])))")
+               "[print(repr(read_model_config(folder))) for folder in sys.argv[1:]]")
     folders = [make_family(tmp_path / family, family) for family in ("gemma3", "deepseek_v2", "bamba")]
-    for folder in folders:
-        told = {subprocess.run([sys.executable, "-c", program, folder], env={**os.environ, "PYTHONHASHSEED": seed},
-                               check=True, capture_output=True, text=True).stdout for seed in ("1", "2")}
-        assert len(told) == 1
+    told = {subprocess.run([sys.executable, "-c", program, *folders], env={**os.environ, "PYTHONHASHSEED": seed},
+                           check=True, capture_output=True, text=True).stdout for seed in ("1", "2")}
+    assert len(told) == 1
+    assert len(told.pop().splitlines()) == len(folders)
 
 
 Ranks = Callable[[Callable[[Naming, int], None]], list[ModelName | Exception]]

@@ -253,7 +253,7 @@ def test_a_file_that_is_changed_meanwhile_has_no_digest(model: Path, begun: dige
 
 def test_a_file_that_is_cut_short_meanwhile_has_no_digest(model: Path, begun: digest.WeightsDigest) -> None:
     os.truncate(model / SINGLE_FILE, 5000)
-    with pytest.raises(CheckpointError, match=f"the weights can't be digested: {model / SINGLE_FILE} ends at byte 5000,"):
+    with pytest.raises(CheckpointError, match=r"be digested: .*model.safetensors ends at byte 5000,"):
         begun.hex()
 
 
