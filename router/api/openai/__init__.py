@@ -1,2 +1,3 @@
 """OpenAI's routes for chat completions and completions, and vLLM's for adapters; may import adapters, api.http, chat,
-engine, errors, generation, grammar, records, request_id, scheduling and text."""
+engine, errors, generation, grammar, records, request_id, scheduling, system
+and text."""
