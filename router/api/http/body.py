@@ -27,6 +27,8 @@ MAX_VALUES = 300_000
 """Of a body, beside token ids of prompts: a bias for each token of the largest vocabularies, above all."""
 UNREAD_SECONDS = 10.0
 """The most seconds for which a client may leave a part of a long answer unread, since others wait for their turn."""
+PAUSE_SECONDS = 5.0
+"""The most seconds for which a client may send nothing amid a large body, since others wait for its room."""
 _MAX_SHOWN = 40
 """How many characters of a refused string the answer repeats."""
 _NOTHING = object()
@@ -126,7 +128,7 @@ async def _read(request: web.Request) -> bytearray:
         if is_whole or len(content) > limits.payload_limit:
             return _checked(content, limits)
         await request.app[ROOM].enter(request, limits.payload_limit if length is None else length)
-        await _read_up_to(limits.payload_limit, request, content, limits)
+        await _read_up_to(limits.payload_limit, request, content, limits, PAUSE_SECONDS)
     except TimeoutError as error:
         raise TooSlow from error
     except PayloadEncodingError as error:
@@ -140,11 +142,16 @@ def _checked(content: bytearray, limits: Limits) -> bytearray:
     return content
 
 
-async def _read_up_to(most: int, request: web.Request, content: bytearray, limits: Limits) -> bool:
-    """Reads until the body ends, or has become longer than `most` bytes; returns whether it has ended."""
+async def _read_up_to(
+    most: int, request: web.Request, content: bytearray, limits: Limits, pause: float | None = None
+) -> bool:
+    """Reads until the body ends, or has become longer than `most` bytes; returns whether it has ended. Raises
+    TimeoutError, also if nothing comes for `pause` seconds."""
     async with asyncio.timeout(limits.body_timeout):
         while len(content) <= most:
-            if not (part := await request.content.readany()):
+            async with asyncio.timeout(pause):
+                part = await request.content.readany()
+            if not part:
                 return True
             content += part
     return False

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.router.api.http import body as http_body
 from penstock.router.api.http.body_room import MEDIUM, ROOM, SMALL, BodyRoom, Room, least_room
 from tests.fakes import LIMITS
 from tests.router.api.conftest import Server, Start, until
@@ -89,6 +90,25 @@ async def test_large_bodies_wait_until_others_are_answered(start: Start) -> None
     gate.set()
     assert await asyncio.gather(*slow, waiting) == [422] * 5
     assert room._left == whole
+
+
+async def test_who_stops_sending_loses_the_room(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its request is refused long before the time for a body is over; others that wait have their turn."""
+    monkeypatch.setattr(http_body, "PAUSE_SECONDS", 0.2)
+    server = await start()
+    room = server.client.app[ROOM]._rooms[-1][1]
+    whole = room._left
+
+    async def stops() -> AsyncIterator[bytes]:
+        yield body(MEDIUM)[:-1]
+        await asyncio.sleep(30)
+        yield b"}"
+
+    stopped = [asyncio.create_task(status_of(server, stops())) for _ in range(4)]
+    await until(lambda: room._left == 0)
+    assert await asyncio.wait_for(status_of(server, body(MEDIUM + 1000)), 10) == 422
+    assert await asyncio.wait_for(asyncio.gather(*stopped), 10) == [408] * 4
+    await until(lambda: room._left == whole)
 
 
 async def test_a_body_is_as_long_as_it_is(start: Start) -> None:
