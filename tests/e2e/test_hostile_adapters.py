@@ -25,7 +25,7 @@ from tests.e2e.hostile_adapters import HOSTILE, Hostile
 from tests.e2e.server import Server, free_port, serve
 from tests.paths import DEMO_MODEL
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 KEY = "secret"
 GOOD = {"inputs": "a", "parameters": {"adapter_id": "good", "max_new_tokens": 2}}
 RPC_CODES = (grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.INTERNAL)  # the last is 424
@@ -130,13 +130,14 @@ def attack(attacked: Attacked, hostile: Hostile) -> None:
     shutil.rmtree(folder)
 
 
-def test_a_sentence_each_and_nobody_else_notices(attacked: Attacked) -> None:
+def test_a_sentence_each_and_nobody_else_notices(attacked: Attacked, every_case: bool) -> None:
     announced = int(re.findall(r"at most (\d+) MiB of memory", attacked.server.log.read_text())[-1]) << 20
     attacked.post("/generate", GOOD)
     shards = {rank: shard.memory_info().rss for rank, shard in attacked.server.shards().items()}
     pids = {process.pid for process in attacked.server.processes()}
 
-    @settings(max_examples=300, deadline=None, database=None, derandomize=True, phases=[Phase.explicit, Phase.generate],
+    @settings(max_examples=300 if every_case else 80, deadline=None, database=None, derandomize=True,
+              phases=[Phase.explicit, Phase.generate],
               suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example])
     @given(HOSTILE)
     def attacks(hostile: Hostile) -> None:
