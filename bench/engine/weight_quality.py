@@ -55,7 +55,7 @@ def of_methods(
     """Yields the name and the perplexity of what `penstock quantize` makes by each method and size of groups."""
     for method, group in methods:
         settings = make_settings(method, bits=None, group=group, granularity=None, symmetric=True, calibrator=None,
-                                 percentile=99.9, format_=None, scale_dtype=torch.bfloat16)
+                                 percentile=None, format_=None, scale_dtype=torch.bfloat16)
         out = folder / f"{method}-{group}"
         quantise(Job(DEMO_MODEL, out, settings, calibration), has_bar=False)
         yield f"{method} g{group}" if group else method, perplexity(out, text)

@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -11,6 +11,7 @@ from penstock.router.engine import engine
 from penstock.router.engine.receiver import Receiver
 from penstock.router.engine.request import Request
 from penstock.router.engine.transfer import Transfer
+from penstock.router.fleet.facts import Facts
 from penstock.router.fleet.fleet import GrpcFleet
 from penstock.router.generation.identity import Identity
 from penstock.router.groups import groups, moving
@@ -142,6 +143,13 @@ def _move_at_once_or_never(origin: Member, others: Sequence[Member], metrics: An
         moving.move_requests(origin, others, metrics)
 
 
+_complaint = Facts.complaint
+
+
+def _complaint_of_no_weights(own: Facts, other: Facts, may_change: Collection[str]) -> str:
+    return _complaint(replace(own, weights_digest=other.weights_digest), other, may_change)
+
+
 FAULTS = {
     "a moved request loses its last token": world_of(engine_class=_LosesToken),
     "a moved request is still run where it was": world_of(engine_class=_RunsOn),
@@ -157,7 +165,7 @@ FAULTS = {
     "permits are not returned at an error": world_of(groups_class=_KeepsPermits),
     "every router's streams begin at the same number": world_of(fleet_class=_BeginsAtOne),
     "a replaced model goes on with answers": world_of(
-        mixed=1.0, patches=((engine, "MAY_CHANGE", (*engine.MAY_CHANGE, "weights_digest")),)),
+        mixed=1.0, patches=((Facts, "complaint", _complaint_of_no_weights),)),
     "a router that goes on draws another seed": world_of(patches=((Identity, "seed_of", _another_seed),)),
     "late results of another stream are taken": world_of(
         network_class=_OneInbox, patches=((network, "Link", _LateLink),)),
