@@ -260,7 +260,7 @@ def _check_additions(parameters: Parameters, max_new_tokens: int, vocab_size: in
     _refuse_if(len(p.stop_token_ids) > MAX_STOP_TOKEN_IDS,
                f"`stop_token_ids` supports up to {MAX_STOP_TOKEN_IDS} token ids. Given: {len(p.stop_token_ids)}",
                "array_above_max_length")
-    for bias in p.logit_bias.values():
+    for bias in (min(p.logit_bias.values(), default=0), max(p.logit_bias.values(), default=0)):
         _refuse_beyond(bias, f"`logit_bias` must have values >= {-MAX_BIAS} and <= {MAX_BIAS}", least=-MAX_BIAS,
                        most=MAX_BIAS)
     for name, ids in (("stop_token_ids", p.stop_token_ids), ("logit_bias", p.logit_bias)):

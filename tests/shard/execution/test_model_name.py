@@ -27,16 +27,6 @@ from tests.shard.ranks import make_config
 from tests.tiny_models import make_tiny
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny(tmp_path_factory.mktemp("made"))
-
-
-@pytest.fixture
-def model(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made, tmp_path / "model"))
-
-
 def name_of(config: ShardConfig) -> tuple[str, ...]:
     """What the router makes the name of answers of, as Facts.bits."""
     facts = Executor(config, Group()).facts(64)
@@ -87,21 +77,21 @@ def _write(model: Path, **keys: Any) -> None:
 
 
 @pytest.mark.parametrize("key", CONFIG)
-def test_each_key_of_the_configuration_is_part_of_it(made: Path, model: Path, key: str) -> None:
+def test_each_key_of_the_configuration_is_part_of_it(unchanged: Path, model: Path, key: str) -> None:
     more = {"num_attention_heads": {"head_dim": 64, "num_key_value_heads": 1}}.get(key, {})
     _write(model, **{key: CONFIG[key]}, **more)
-    assert name_of(make_config(model)) != name_of(make_config(made))
+    assert name_of(make_config(model)) != name_of(make_config(unchanged))
 
 
-def test_keys_that_say_nothing_of_the_computing_are_not(made: Path, model: Path) -> None:
+def test_keys_that_say_nothing_of_the_computing_are_not(unchanged: Path, model: Path) -> None:
     """Those of another version of transformers that saved the same model."""
     _write(model, transformers_version="1.2.3", _name_or_path="somewhere/else", use_cache=False)
-    assert name_of(make_config(model)) == name_of(make_config(made))
+    assert name_of(make_config(model)) == name_of(make_config(unchanged))
 
 
-def test_the_end_tokens_of_generation_config_are_part_of_it(made: Path, model: Path) -> None:
+def test_the_end_tokens_of_generation_config_are_part_of_it(unchanged: Path, model: Path) -> None:
     (model / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 9]}))
-    assert name_of(make_config(model)) != name_of(make_config(made))
+    assert name_of(make_config(model)) != name_of(make_config(unchanged))
 
 
 @pytest.mark.parametrize("change", [{"group_size": 64}, {"modules_to_not_convert": ["lm_head"]}], ids=str)

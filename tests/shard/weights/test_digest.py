@@ -19,22 +19,10 @@ from penstock.shard.weights.safetensors_files import INDEX_FILE, SINGLE_FILE
 from penstock.shard.weights.stored import CheckpointError
 from tests.gguf_files import FOLDER
 from tests.paths import DEMO_MODEL
-from tests.tiny_models import make_tiny
 
 
 def of(folder: Path) -> str:
     return Checkpoint(folder).digest()
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint that no test changes."""
-    return make_tiny(tmp_path_factory.mktemp("made"))
-
-
-@pytest.fixture
-def model(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made, tmp_path / "model"))
 
 
 @pytest.fixture
