@@ -41,7 +41,12 @@ class Readers:
         try:
             async with asyncio.timeout(self._seconds):
                 await self._places.acquire()
-                return await loop.run_in_executor(self._threads, run)
+                try:
+                    reading = loop.run_in_executor(self._threads, run)
+                except BaseException:  # there can't be one thread more
+                    self._places.release()
+                    raise
+                return await reading
         except TimeoutError as error:
             raise FileError(path, f"it could not be read within {self._seconds:g} s") from error
 
