@@ -7,6 +7,7 @@ their words may be any or none.
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 NAME = "NAME"
 """Stands for the function's name, as a JSON string."""
@@ -55,6 +56,7 @@ PLAIN = FORMATS[-1]
 """The format for models whose template teaches none of these: the prompt describes it, as TGI's does."""
 
 
+@lru_cache
 def native_format(template: str) -> CallFormat | None:
     """Returns the format that a template teaches, by its source; None if it is none of the known ones."""
     return next((each for each in FORMATS if each.taught_by.search(template)), None)

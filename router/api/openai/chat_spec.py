@@ -97,7 +97,6 @@ async def converse(body: ChatBody, service: Service) -> Conversation:
     offer = read_offer(body.tools, body.tool_choice, body.parallel_tool_calls is not False)
     messages = read_messages(body.messages, template, body.chat_template)
     takes_tools = template.reads("tools", body.chat_template)
-    call_format = native_format(template.source(body.chat_template)) if takes_tools else None
     if not takes_tools:
         messages = [tools_prompt.calls_as_text(message) for message in messages]
     if offer is not None and not takes_tools:
@@ -111,7 +110,10 @@ async def converse(body: ChatBody, service: Service) -> Conversation:
         prompt = await _render(body, template, messages, tools)
     finally:
         service.metrics.rendered(time.monotonic() - began_at)
-    return Conversation(prompt, offer, None if offer is None else call_format or PLAIN)
+    if offer is None:
+        return Conversation(prompt, None, None)
+    call_format = native_format(template.source(body.chat_template)) if takes_tools else None
+    return Conversation(prompt, offer, call_format or PLAIN)
 
 
 async def _render(
