@@ -180,3 +180,4 @@ class Stream:
     ) -> None:
         if not self._is_over:
             self._cancel()
+        self._queue = asyncio.Queue()  # the events that nobody has read refer to the stream, and it to them

@@ -168,7 +168,8 @@ async def answering(
     metrics.requested()
     running: Answers | None = None
     request_record.name_answer(str(identity.name))
-    generation = request_record.current().begin(specs, is_stream)
+    record = request_record.current()
+    generation = record.begin(specs, is_stream)
     try:
         for spec in specs:
             check_mode(spec, service.limits, service.adapters, is_stream)
@@ -198,7 +199,8 @@ async def answering(
             yield running
     except BaseException as error:
         if running is None or not running.is_over:
-            _count_failure(error, metrics, generation)
+            generation.failed()
+            _count_failure(error, metrics, record)
         raise
 
 
@@ -234,12 +236,12 @@ def _feed(stream: Stream, identity: Identity) -> None:
             raise ValidationError(f"`{where}` must not go on behind the answer's end. Given: {token_id}")
 
 
-def _count_failure(error: BaseException, metrics: Metrics, generation: request_record.Generation) -> None:
+def _count_failure(error: BaseException, metrics: Metrics, record: request_record.RequestRecord) -> None:
     """Counts an error that nobody foresaw as the server's, and a cancellation as the client's leaving."""
     if not isinstance(error, RouterError):
         error = RouterError() if isinstance(error, Exception) else Dropped()
     metrics.failed(error)
-    generation.failed(error)
+    record.failed(error)
 
 
 async def tokens_of(answers: Answers) -> list[list[Token]]:

@@ -53,7 +53,7 @@ class RequestRecord:
 
     def begin(self, specs: Sequence[GenerationSpec], is_stream: bool) -> "Generation":
         """Notes that answers are asked for, and returns what is remembered of them."""
-        generation = Generation(self, specs, is_stream)
+        generation = Generation(self.context, specs, is_stream)
         self.generations.append(generation)
         return generation
 
@@ -66,28 +66,26 @@ class RequestRecord:
 class Generation:
     """What is remembered of a call of `answering`. Times are of `time.monotonic`."""
 
-    def __init__(self, record: RequestRecord, specs: Sequence[GenerationSpec], is_stream: bool) -> None:
+    def __init__(self, context: bytes, specs: Sequence[GenerationSpec], is_stream: bool) -> None:
         self.specs = specs
         self.is_stream = is_stream
         self.received_at = time.monotonic()
         self.checked_at: float | None = None
         self.streams: tuple[Stream, ...] = ()
-        self._record = record
+        self._context = context
 
     def followed(self, request: Request) -> Request:
         """Returns the request, with a trace in which the engine notes what happens to it if it is traced."""
         self.checked_at = self.checked_at or time.monotonic()
-        context = self._record.context
-        return replace(request, trace=Trace(context)) if context else request
+        return replace(request, trace=Trace(self._context)) if self._context else request
 
     def submitted(self, streams: Iterable[Stream]) -> None:
         """Notes that the engine has taken the requests for all answers."""
         self.streams = tuple(streams)
 
-    def failed(self, error: RouterError) -> None:
+    def failed(self) -> None:
         """Notes that it was refused, that an answer can't go on, or that nobody waits for the answers any more."""
         self.checked_at = self.checked_at or time.monotonic()
-        self._record.failed(error)
 
 
 _current: ContextVar[RequestRecord | None] = ContextVar("request_record", default=None)

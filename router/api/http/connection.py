@@ -117,8 +117,11 @@ class Connection(RequestHandler):
                 self.close()
 
     def connection_lost(self, exc: BaseException | None) -> None:
+        # All these refer to the connection: without them what it holds goes now, and not with the next collection.
         if self._prober is not None:
             self._prober.cancel()
+        self._prober = self.probe = self._payload = None
+        self._newest = EMPTY_PAYLOAD
         super().connection_lost(exc)
 
     async def _probe(self) -> None:

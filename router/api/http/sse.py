@@ -94,6 +94,7 @@ class EventWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._keeper.cancel()
+        del self._keeper  # it refers to the writer, which would stay until the next collection
         self._set_probe(None)
 
     async def send(self, data: bytes, id: bytes = b"") -> None:

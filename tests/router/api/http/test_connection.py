@@ -1,9 +1,11 @@
 """Clients that have ended their half of the connection, and clients that are gone: both send the same end of file."""
 
 import asyncio
+import gc
 import json
 import socket
 import struct
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from socket import SO_LINGER, SOL_SOCKET
@@ -12,8 +14,10 @@ import pytest
 from aiohttp import web
 
 from penstock.router.api.http import connection
-from penstock.router.api.http.connection import CONTINUE, PROBE_SECONDS
+from penstock.router.api.http.connection import CONTINUE, PROBE_SECONDS, Connection
 from penstock.router.app import make_runner
+from penstock.router.engine.stream import Stream
+from penstock.router.records.request_record import RequestRecord
 from tests.router.api.conftest import Server, until
 
 BODY = json.dumps({"inputs": "a"}).encode()
@@ -29,9 +33,11 @@ async def half_closed(server: Server, data: bytes) -> AsyncIterator[tuple[asynci
     reader, writer = await asyncio.open_connection(server.client.host, server.client.port)
     writer.write(data)
     writer.write_eof()
-    yield reader, writer
-    writer.close()
-    await writer.wait_closed()
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        await writer.wait_closed()
 
 
 async def test_a_half_closed_client_gets_its_answer(server: Server) -> None:
@@ -55,6 +61,27 @@ async def test_a_half_closed_client_waits_as_long_as_it_takes(server: Server, pa
     assert b'"generated_text":"' in answer
     probes = answer.count(b"3\r\n:\n\n\r\n") if path == "/generate_stream" else answer.count(CONTINUE)
     assert probes == len(PROBE_SECONDS)
+
+
+@pytest.mark.parametrize("path", ["/generate", "/generate_stream"])
+async def test_nothing_of_who_has_left_waits_for_the_garbage_collector(server: Server, path: str) -> None:
+    """What refers to itself stays until then, and the memory of a hundred of them is some megabytes."""
+    gc.collect()
+    gc.disable()
+    try:
+        server.fleet.may_answer.clear()
+        async with half_closed(server, request_to(path)):
+            await until(lambda: bool(server.engine._requests))
+            await asyncio.sleep(PROBE_SECONDS[0])
+            kept = [weakref.ref(each) for each in gc.get_objects() if type(each) in (RequestRecord, Stream)]
+            assert len(kept) == 2
+        server.fleet.may_answer.set()
+        await server.until_idle()
+        manager = server.client.server.runner.server
+        await until(lambda: not any(each() for each in kept) and not manager.connections)
+        assert not [each for each in gc.get_objects() if type(each) is Connection]
+    finally:
+        gc.enable()
 
 
 async def test_requests_one_after_the_other_before_the_end_are_all_answered(server: Server) -> None:
