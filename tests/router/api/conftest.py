@@ -1,10 +1,13 @@
 """The real app, engine and tokenizer over a scripted fleet, behind a real socket, on the router's own event loop."""
 
 import asyncio
+import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import pytest
 import uvloop
 from aiohttp import ClientResponse, web
 from aiohttp.test_utils import TestClient, TestServer
+from tokenizers import Tokenizer as ParsedTokenizer
 
 from penstock.router.app import IDLE_SECONDS, make_app, make_runner
 from penstock.router.chat.template import ChatTemplate
@@ -22,6 +26,7 @@ from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.groups.groups import Groups
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling.plan import Row
+from penstock.router.text import encoding
 from penstock.router.text.tokenizer import Tokenizer
 from tests.fakes import FACTS, LIMITS, ScriptedFleet
 from tests.router.api.chat_templates import HERMES
@@ -104,6 +109,18 @@ class RealServer(TestServer):
         return make_runner(self.app, idle_seconds=self._idle_seconds)
 
 
+@cache
+def _parse_tokenizer(file: Path) -> tuple[ParsedTokenizer, str]:
+    content = file.read_bytes()
+    return encoding.parse(content), sha256(content).hexdigest()
+
+
+def load_tokenizer(file: Path) -> Tokenizer:
+    """Loads a tokenizer.json as a router does, but reads each once, for that takes as long as all else of a server."""
+    tokenizer, digest = _parse_tokenizer(file)
+    return Tokenizer(tokenizer, digest=digest, file=os.open(file, os.O_RDONLY))
+
+
 Start = Callable[..., Awaitable[Server]]
 
 
@@ -120,7 +137,7 @@ async def starting() -> AsyncIterator[Start]:
             make_fleet: Callable[[Script], ScriptedFleet] = ScriptedFleet, idle_seconds: float = IDLE_SECONDS,
             prepare: Callable[[web.Application], None] = lambda app: None, tokenizer_file: Path = DEMO, **settings: Any,
         ) -> Server:
-            tokenizer = Tokenizer.load(tokenizer_file)
+            tokenizer = load_tokenizer(tokenizer_file)
             stack.callback(tokenizer.close)
             fleet = make_fleet(Script(await tokenizer.encode(answer)))
             metrics = Metrics(limits)

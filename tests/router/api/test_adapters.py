@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 from huggingface_hub import AsyncInferenceClient
 
@@ -17,6 +16,7 @@ from penstock.router.keys import Keys
 from tests.fakes import LIMITS
 from tests.router.adapters.folders import write_adapter
 from tests.router.api.conftest import Server, Start, until
+from tests.router.api.sdk import openai_client
 
 CHAT = {"messages": [{"role": "user", "content": "Say it"}], "max_tokens": 3}
 KEY = "secret"
@@ -107,8 +107,7 @@ async def test_the_model_of_openais_routes_may_be_an_adapter(start_with: StartWi
 
 async def test_openais_client(start_with: StartWith) -> None:
     server = await start_with("a", "b")
-    url = str(server.client.make_url("/v1"))
-    async with openai.AsyncOpenAI(base_url=url, api_key="unused", max_retries=0) as client:
+    async with openai_client(server) as client:
         models = [model async for model in client.models.list()]
         assert [model.id for model in models] == ["demo", "a", "b"]
         stream = await client.chat.completions.create(

@@ -1,15 +1,14 @@
 """OpenAI's own client against `/v1/chat/completions`."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import openai
 from pydantic import BaseModel
 
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.grammar.compiler import GrammarCompiler
-from tests.router.api.conftest import Server, Start
+from tests.router.api.conftest import Start
 from tests.router.api.openai.chats import HELLO, TEXT
+from tests.router.api.sdk import openai_client
 
 CALLS = ('<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>\n'
          '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call><|im_end|>')
@@ -23,15 +22,8 @@ WEATHER = openai.pydantic_function_tool(City, name="weather")
 EXPECTED = [("weather", '{"city": "Rome"}'), ("weather", '{"city": "Oslo"}')]
 
 
-@asynccontextmanager
-async def client_of(server: Server) -> AsyncIterator[openai.AsyncOpenAI]:
-    url = str(server.client.make_url("/v1"))
-    async with openai.AsyncOpenAI(base_url=url, api_key="unused", max_retries=0) as client:
-        yield client
-
-
 async def test_chat(start: Start, demo: ChatTemplate) -> None:
-    async with client_of(await start(template=demo)) as client:
+    async with openai_client(await start(template=demo)) as client:
         answer = await client.chat.completions.create(
             model="gpt-4", messages=HELLO, n=2, temperature=0.5, stop=["is"], logprobs=True, top_logprobs=1)
         assert answer.model == "gpt-4"
@@ -46,7 +38,7 @@ async def test_chat(start: Start, demo: ChatTemplate) -> None:
 
 
 async def test_tools(start: Start, hermes: ChatTemplate) -> None:
-    async with client_of(await start(answer=CALLS, template=hermes)) as client:
+    async with openai_client(await start(answer=CALLS, template=hermes)) as client:
         whole = await client.chat.completions.create(model="tgi", messages=HELLO, tools=[WEATHER])
         calls = whole.choices[0].message.tool_calls
         assert [(call.function.name, call.function.arguments) for call in calls] == EXPECTED
@@ -66,7 +58,7 @@ async def test_tools(start: Start, hermes: ChatTemplate) -> None:
 
 async def test_parse(start: Start, demo: ChatTemplate, grammars: GrammarCompiler) -> None:
     server = await start(answer='{"city":"Rome"}<|im_end|>', template=demo, grammars=grammars)
-    async with client_of(server) as client:
+    async with openai_client(server) as client:
         answer = await client.chat.completions.parse(model="tgi", messages=HELLO, response_format=City)
         assert answer.choices[0].message.parsed == City(city="Rome")
         async with client.chat.completions.stream(model="any", messages=HELLO, response_format=City) as stream:

@@ -9,14 +9,14 @@ import pytest
 
 from penstock.router.api.http import sse
 from tests.router.api.conftest import Server
+from tests.router.api.sdk import openai_client
 
 TEXT = "Hello wörld, 😀 is all."
 
 
 @pytest.fixture
 async def client(server: Server) -> AsyncIterator[openai.AsyncOpenAI]:
-    url = str(server.client.make_url("/v1"))
-    async with openai.AsyncOpenAI(base_url=url, api_key="unused", max_retries=0) as client:
+    async with openai_client(server) as client:
         yield client
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -15,20 +14,14 @@ from penstock.router.keys import Keys
 from tests.fakes import LIMITS
 from tests.router.api.conftest import Server, Start
 from tests.router.api.openai.chats import HELLO, TIME, WEATHER
+from tests.router.api.sdk import openai_client
 
 Ask = Callable[[openai.AsyncOpenAI], Awaitable[Any]]
 
 
-@asynccontextmanager
-async def client_of(server: Server, key: str = "unused") -> AsyncIterator[openai.AsyncOpenAI]:
-    url = str(server.client.make_url("/v1"))
-    async with openai.AsyncOpenAI(base_url=url, api_key=key, max_retries=0) as client:
-        yield client
-
-
 async def refused(server: Server, ask: Ask, key: str = "unused") -> openai.APIStatusError:
     """The error that the client raises, which knows of which request it tells."""
-    async with client_of(server, key) as client:
+    async with openai_client(server, key) as client:
         with pytest.raises(openai.APIStatusError) as caught:
             await ask(client)
     error = caught.value
@@ -190,7 +183,7 @@ async def test_a_fault_of_the_server(server: Server, monkeypatch: pytest.MonkeyP
 
 async def test_an_event_of_a_stream(server: Server) -> None:
     server.fleet.may_answer.clear()
-    async with client_of(server) as client:
+    async with openai_client(server) as client:
         stream = await client.chat.completions.create(
             model="any", messages=HELLO, stream=True, extra_headers={"x-request-id": "mine"})
         server.fleet.failure = ZeroDivisionError("a fault")

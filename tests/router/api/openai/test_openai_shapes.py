@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import openai
 import pytest
 from openai.types import Completion, Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
@@ -16,6 +15,7 @@ from tests.router.adapters.folders import write_adapter
 from tests.router.api.conftest import Server, Start
 from tests.router.api.openai import test_completions as completions
 from tests.router.api.openai.chats import HELLO, WEATHER, chat, chunks
+from tests.router.api.sdk import openai_client
 
 CALLS = '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call><|im_end|>'
 CHATS: list[dict[str, Any]] = [
@@ -98,8 +98,7 @@ async def test_models(start: Start, tmp_path: Any) -> None:
     assert check(Model, plain).id == "demo"
     assert (adapter.pop("root"), adapter.pop("parent")) == (str(tmp_path), "demo")  # vLLM's
     check(Model, adapter)
-    url = str(server.client.make_url("/v1"))
-    async with openai.AsyncOpenAI(base_url=url, api_key="unused", max_retries=0) as client:
+    async with openai_client(server) as client:
         for name in ("demo", "mine/own"):
             assert (await client.models.retrieve(name)).id == name
     for path in ("/v1/models/mine/own", "/v1/models/mine%2Fown", "/v1/models/mine/own/"):
