@@ -9,13 +9,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.e2e.client import Answer, many_clients, scrape, stream
+from tests.e2e.client import Answer, many_clients, metric, scrape, stream
 from tests.e2e.prompts import source
 from tests.e2e.server import Server, serve
 
 NUM_CLIENTS = 64
-FEW = 8
-"""So many of them fit into the memory, whatever they are."""
 BLOCK_SIZE = 16
 SAMPLE_SECONDS = 0.2
 MAX_WASTE = 0.04
@@ -41,24 +39,25 @@ async def watch(session: aiohttp.ClientSession, server: Server, samples: list[di
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-async def test_a_quarter_of_the_memory_is_enough(tmp_path: Path) -> None:
+async def test_a_quarter_of_the_memory_is_enough(tmp_path: Path, server: Server) -> None:
+    """The answers are those of a server that has room for all clients at once."""
     requests = make_requests(seed=7)
     need = sum(parameters["truncate"] + parameters["max_new_tokens"] for _, parameters in requests)
     samples: list[dict[str, float]] = []
-    with serve(tmp_path, "--num-shard", "2", "--max-batch-total-tokens", str(need // 4)) as server:
-        async with many_clients() as session:
+    async with many_clients() as session:
 
-            async def run(request: tuple[str, dict[str, Any]]) -> Answer:
-                return await stream(session, server.url, request[0], **request[1])
+        async def answers(server: Server) -> list[Answer]:
+            return await asyncio.gather(*(
+                stream(session, server.url, prompt, **parameters) for prompt, parameters in requests))
 
-            watching = asyncio.create_task(watch(session, server, samples))
-            together = await asyncio.gather(*map(run, requests))
+        before = await metric(session, server.url, "penstock_preemptions")
+        with_room = await answers(server)
+        assert await metric(session, server.url, "penstock_preemptions") == before
+        with serve(tmp_path, "--num-shard", "2", "--max-batch-total-tokens", str(need // 4)) as small:
+            watching = asyncio.create_task(watch(session, small, samples))
+            together = await answers(small)
             watching.cancel()
-            idle = await scrape(session, server.url)
-            with_room: list[Answer] = []
-            for start in range(0, NUM_CLIENTS, FEW):
-                with_room += await asyncio.gather(*map(run, requests[start:start + FEW]))
-            assert (await scrape(session, server.url))["penstock_preemptions"] == idle["penstock_preemptions"]
+            idle = await scrape(session, small.url)
     busy = [sample for sample in samples if sample["tgi_batch_current_size"] >= 8]
     waste = [sample["penstock_kv_wasted_slots"] / (BLOCK_SIZE * sample['penstock_kv_blocks{state="used"}'])
              for sample in busy]

@@ -19,6 +19,8 @@ from tests.e2e.test_kill_marathon import make_asks
 SCHEMA = {"type": "object", "properties": {"mark": {"type": "integer", "minimum": 0, "maximum": 10}},
           "required": ["mark"]}
 
+COMMON = ("--speculate", "4")
+
 
 async def details(session: aiohttp.ClientSession, server: Server, inputs: str, **parameters: Any) -> Any:
     """The answer with all that is told of it, but how much of it was guessed."""
@@ -50,6 +52,13 @@ async def everything(server: Server) -> list[Any]:
     return [*map(asdict, answers), *told]
 
 
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """What one shard answers."""
+    with serve(tmp_path_factory.mktemp("one"), *COMMON) as server:
+        return asyncio.run(everything(server))
+
+
 @pytest.mark.parametrize("flags", [
     pytest.param(("2", "--pipeline-parallel-size", "2"), id="two stages"),
     pytest.param(("2", "--pipeline-parallel-size", "2", "--pipeline-depth", "1"), id="one step at a time",
@@ -58,12 +67,11 @@ async def everything(server: Server) -> list[Any]:
     pytest.param(("4", "--pipeline-parallel-size", "4"), id="four stages", marks=pytest.mark.slow),
     pytest.param(("4", "--pipeline-parallel-size", "2", "--master-port", ""), id="by torch.distributed",
                  marks=pytest.mark.slow)])
-async def test_stages_answer_as_one_shard(tmp_path: Path, flags: tuple[str, ...]) -> None:
-    common = ("--speculate", "4")
-    with serve(tmp_path, *common) as server:
-        expected = await everything(server)
+async def test_stages_answer_as_one_shard(
+    tmp_path: Path, flags: tuple[str, ...], expected: list[Any]
+) -> None:
     ported = [flag or str(free_port()) for flag in flags]
-    with serve(tmp_path, *common, "--num-shard", *ported) as server:
+    with serve(tmp_path, *COMMON, "--num-shard", *ported) as server:
         found = await everything(server)
         async with many_clients() as session, session.get(f"{server.url}/info") as response:
             assert response.status == 200
@@ -71,7 +79,7 @@ async def test_stages_answer_as_one_shard(tmp_path: Path, flags: tuple[str, ...]
 
 
 @pytest.mark.slow
-async def test_little_memory(tmp_path: Path) -> None:
+async def test_little_memory(tmp_path: Path, server: Server) -> None:
     """Sequences are preempted; each shard has the same bytes as one of two that split every layer."""
     rng = random.Random(8)
     asks = make_asks(rng, 24, longest=120)
@@ -81,10 +89,9 @@ async def test_little_memory(tmp_path: Path) -> None:
             found = await asyncio.gather(*(stream(session, server.url, ask.inputs, **ask.parameters) for ask in asks))
             return found, (await scrape(session, server.url))["penstock_preemptions"]
 
-    with serve(tmp_path) as server:
-        expected, _ = await answers(server)
+    expected, _ = await answers(server)
     flags = ["--num-shard", "2", "--kv-memory", str(3 << 20), "--max-total-tokens", "1024"]
-    with serve(tmp_path, *flags, "--pipeline-parallel-size", "2") as server:
-        found, num_preempted = await answers(server)
+    with serve(tmp_path, *flags, "--pipeline-parallel-size", "2") as staged:
+        found, num_preempted = await answers(staged)
     assert found == expected
     assert num_preempted > 0
