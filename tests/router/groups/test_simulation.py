@@ -10,8 +10,8 @@ from tests.paths import ROOT
 from tests.router.groups.simulation.faulty import FAULTS
 from tests.router.groups.simulation.world import World, simulate
 
-QUICK, CHUNK, ALL = 150, 500, 10_000
-"""How many histories the quick tests run, a slow one, and all slow ones."""
+QUICK, CHUNK, SLOW, ALL = 150, 500, 2000, 10_000
+"""How many histories the quick tests run, a slow one, all slow ones, and those with `--every-case`."""
 ENOUGH = {"tokens": 30, "losses": 1.2, "moved": 0.6, "cut off": 0.3, "poison deaths": 0.4, "KilledGroup": 0.08,
           "GenerationError": 0.15, "Unhealthy": 0.03, "stuck": 0.01, "twice": 0.3}
 """What happens in a history at least, on average."""
@@ -32,7 +32,9 @@ def test_answers_are_right_whatever_happens() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(QUICK, QUICK + ALL, CHUNK))
+@pytest.mark.parametrize("first", [
+    pytest.param(first, marks=[pytest.mark.every_case] if first >= QUICK + SLOW else [])
+    for first in range(QUICK, QUICK + ALL, CHUNK)])
 def test_answers_are_right_in_thousands_of_histories(first: int) -> None:
     run(range(first, first + CHUNK))
 

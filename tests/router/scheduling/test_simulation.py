@@ -75,7 +75,7 @@ def test_a_prefix_that_is_shared_without_its_state_is_noticed() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("depth", [1, 2, 3])
-@pytest.mark.parametrize("seed", range(10, 13))
+@pytest.mark.parametrize("seed", [10, *(pytest.param(seed, marks=pytest.mark.every_case) for seed in (11, 12))])
 def test_a_day_of_traffic_keeps_the_invariants(seed: int, depth: int) -> None:
     check_traffic(seed, depth, 7000)
 
