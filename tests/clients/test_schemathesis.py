@@ -23,8 +23,8 @@ def test_every_answer_is_one_that_the_document_knows(tmp_path: Path) -> None:
     with serve(tmp_path, "--max-total-tokens", "40") as server:
         run = subprocess.run(
             [program, "run", f"{server.url}/api-doc/openapi.json", "--phases", "examples,coverage,fuzzing",
-             "--max-examples", "10", "--seed", "5", "--suppress-health-check", "all", "--request-timeout", "60",
-             "--no-color", "--exclude-checks", "positive_data_acceptance"],
+             "--max-examples", "10", "--workers", "4", "--seed", "5", "--suppress-health-check", "all",
+             "--request-timeout", "60", "--no-color", "--exclude-checks", "positive_data_acceptance"],
             cwd=tmp_path, capture_output=True, text=True, check=False, timeout=800)
         assert run.returncode == 0, run.stdout[-20_000:] + run.stderr
         assert server.is_healthy()
