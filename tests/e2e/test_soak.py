@@ -38,10 +38,10 @@ ALLOWANCE = 16 * MIB
 SAMPLE_SECONDS = 0.2
 SPARE_SECONDS = 600
 """For the last round, and for the fewest there must be on a slow machine."""
-WARM_UP = (2, 2, 2)
+WARM_UP = (2, 2)
 """How many rounds' requests come at once at the beginning: heaps and caches get as large then as they ever are."""
 MIN_ROUNDS = 4
-LONG_PER_ROUND = 8
+LONG_PER_ROUND = 4
 NUM_ADAPTERS, NUM_IN_MEMORY = 100, 10
 
 
