@@ -62,7 +62,7 @@ def make_tiny(
     rope            rope_parameters; theta is 10000 unless they say
     max_file_size   split the weights into files of at most this size, with an index
     is_old_config   write config.json as transformers 4 did
-    has_tokenizer   add the demo model's tokenizer, which needs its vocabulary of 8192
+    has_tokenizer   add the demo model's tokenizer with the first `vocab` of its 8192 tokens
     keys            more of the configuration, as the family has them
     """
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -90,10 +90,22 @@ def make_tiny(
     if is_old_config:
         rewrite_old(path / "config.json")
     if has_tokenizer:
-        assert vocab == 8192, f"the demo model's tokenizer has 8192 tokens, the model {vocab}"
         for name in TOKENIZER_FILES:
             shutil.copy(DEMO_MODEL / name, path / name)
+        _cut_tokenizer(path / "tokenizer.json", vocab)
     return path
+
+
+def _cut_tokenizer(path: Path, vocab: int) -> None:
+    """Leave the first `vocab` tokens in a tokenizer.json, whose last tokens come of its merges, in their order."""
+    tokenizer = json.loads(path.read_text())
+    model = tokenizer["model"]
+    excess = len(model["vocab"]) - vocab
+    assert 0 <= excess < len(model["merges"]), f"the tokenizer has {len(model['vocab'])} tokens, the model {vocab}"
+    if excess:
+        model["vocab"] = {token: number for token, number in model["vocab"].items() if number < vocab}
+        del model["merges"][-excess:]
+        path.write_text(json.dumps(tokenizer))
 
 
 def prompt_logits(
