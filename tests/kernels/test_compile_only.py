@@ -49,6 +49,14 @@ def _compile(module, *flags):
 @pytest.mark.timeout(900)
 def test_all_kernels_compile_and_keep_their_values_in_registers(every_case):
     lines = _compile("tests.kernels.compile_only", *["--every-case"] * every_case)
+    # Whatever is left to --every-case, both capabilities have each kernel, each order and each kind of numbers.
+    ampere, hopper = ([line.split() for line in lines if line.startswith(each)] for each in ("sm_80", "sm_90"))
+    assert {words[1] for words in ampere} == {words[1] for words in hopper} >= {
+        "decode_segments", "prefill_tiles", "_matmul", "_gates", "_multiply", "_recurrence", "_split", "_kv_write"}
+    for compiled in (ampere, hopper):
+        assert {word for words in compiled for word in words} >= {
+            "bfloat16", "float32", "COMPUTE=bf16", "COMPUTE=fp32", "KIND=float", "KIND=e4m3", "KIND=int8",
+            "ORDERED=False", "ORDERED=True", "HEAD_DIM=64", "HEAD_DIM=128", "HEAD_DIM=256", "HAS_SLOPES=True"}
     # Without a GPU, attention's decode launches have as many programs as one multiprocessor is thought to hold. Where
     # scores have a window, a cap, sinks and slopes at once, as no model's have, fewer have room.
     decodes = [_resident(line) for line in lines if " decode_segments " in line and "COMPUTE=fp32" not in line
@@ -64,9 +72,9 @@ def test_all_kernels_compile_and_keep_their_values_in_registers(every_case):
 
 
 @pytest.mark.slow
-def test_linears_multiply_while_they_load_whatever_is_chosen():
+def test_linears_multiply_while_they_load_whatever_is_chosen(every_case):
     """All configurations fit into a GPU, and neither the folds of segments nor the ends of tiles stop the loop."""
-    lines = _compile("tests.kernels.compile_linears")
+    lines = _compile("tests.kernels.compile_linears", *["--every-case"] * every_case)
     assert [line for line in lines if ("sm_90" in line) != ("  early  " in line)] == []
     for line in lines:
         shared, copies = (int(re.search(rf"{name} +(\d+)", line)[1]) for name in ("shared", "copies"))
