@@ -31,12 +31,17 @@ class MemoryCgroup:
         self._limit.write_text("-1" if self._is_version_1 else "max")
 
     @property
+    def charged(self) -> int:
+        """The bytes that count for the limit. Under a lower one the kernel kills at once, without anybody's asking."""
+        return int(self._used.read_text())
+
+    @property
     def used(self) -> int:
         """The bytes in use, without the cache of files, which the kernel takes back when others need the memory."""
         lines = (line.split() for line in (self.folder / "memory.stat").read_text().splitlines())
         numbers = {name: int(number) for name, number in lines}
         files = numbers["cache" if self._is_version_1 else "file"]  # which `shmem` is part of
-        return int(self._used.read_text()) - files + numbers["shmem"]
+        return self.charged - files + numbers["shmem"]
 
     @property
     def num_killed(self) -> int:

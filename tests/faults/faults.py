@@ -218,13 +218,11 @@ async def run_out_of_memory(stage: Stage) -> None:
     scene, cgroup = stage.scene, stage.scene.cgroup
     assert cgroup is not None
     victim = await scene.shard(stage.event.seed % NUM_SHARDS)
-    cgroup.set_limit(cgroup.used + HEADROOM_BYTES)
+    cgroup.set_limit(cgroup.charged + HEADROOM_BYTES)
     hog = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.faults.hog", str(cgroup.folder), str(victim.pid), cwd=ROOT)
     try:
-        await scene.until("the system kills for want of memory", lambda: hog.returncode is not None)
-        if is_alive(victim):
-            raise Broken(f"the process that was to use all memory ended with {hog.returncode}")
+        await scene.until("the system kills a shard for want of memory", lambda: not is_alive(victim))
         stage.note_struck()
     finally:
         with suppress(ProcessLookupError):
