@@ -126,7 +126,8 @@ def test_cached_and_replayed_is_whole(
 
 @pytest.mark.parametrize(("names", "sizes"), [
     pytest.param(SHARDED_QUICKLY, (2,), id="some"),
-    pytest.param(tuple(FAMILY_MODELS), (2, 4), id="all", marks=pytest.mark.slow)])
+    pytest.param(tuple(FAMILY_MODELS), (4,), id="all", marks=pytest.mark.slow),  # the next test has them all on two
+    pytest.param(tuple(FAMILY_MODELS), (2,), id="all on two", marks=[pytest.mark.slow, pytest.mark.every_case])])
 def test_shards_are_one(
     tmp_path: Path, names: tuple[str, ...], sizes: tuple[int, ...], requests: list[Request]
 ) -> None:
