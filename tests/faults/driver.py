@@ -53,8 +53,8 @@ async def run(
 
 
 def hurried(event: Event) -> Event:
-    """Returns the fault with half the pause before it."""
-    return replace(event, pause=event.pause / 2)
+    """Returns the fault with a quarter of the pause before it."""
+    return replace(event, pause=event.pause / 4)
 
 
 def _until(events: "Iterator[Event] | Sequence[Event]", seconds: float | None) -> Iterator[Event]:
