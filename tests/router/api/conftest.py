@@ -149,6 +149,7 @@ async def starting() -> AsyncIterator[Start]:
             server = RealServer(app, idle_seconds)
             await server.start_server()
             client: TestClient[Any, Any] = await stack.enter_async_context(TestClient(server))
+            stack.callback(fleet.may_answer.set)  # the server's end waits for what runs
             return Server(client, fleet, groups, engine, tokenizer, metrics, is_to_end)
 
         yield start
