@@ -65,7 +65,7 @@ RUN /opt/tools/bin/pip --python /opt/penstock/bin/python install --no-cache-dir 
     && rm -r /opt/own/penstock/kernels/lib \
     && python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/own \
     && mkdir -p /opt/model/penstock \
-    && for part in kernels quantization shard; do mv "/opt/own/penstock/$part" /opt/model/penstock; done
+    && for part in bench kernels quantization shard; do mv "/opt/own/penstock/$part" /opt/model/penstock; done
 
 FROM ${BASE_IMAGE} AS runtime
 ARG VARIANT=cpu
