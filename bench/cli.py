@@ -2,7 +2,7 @@
 
 import click
 
-from penstock.router.launcher.lazy_group import LazyGroup
+from penstock.launcher.lazy_group import LazyGroup
 
 KERNELS = {
     "attention": ("penstock.bench.kernels.attention:main", "The compiled attention beside torch's."),

@@ -1,2 +1,2 @@
-"""`penstock ray`: groups and routers on the machines of a Ray cluster, which their data does not go through; may import
-router.config, router.launcher, router.logs and system."""
+"""`penstock ray`: groups and routers on the machines of a Ray cluster, which their data does not go through; may
+import launcher, router.logs and system."""

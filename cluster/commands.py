@@ -7,11 +7,11 @@ from typing import Any
 import click
 
 from penstock.cluster.config import ClusterConfig
-from penstock.router.config import InvalidArgument
-from penstock.router.launcher.cli import main
-from penstock.router.launcher.config import LauncherConfig
-from penstock.router.launcher.group_options import completed, refuse_options_of_shards
+from penstock.launcher.cli import main
+from penstock.launcher.config import LauncherConfig
+from penstock.launcher.group_options import completed, refuse_options_of_shards
 from penstock.system import addresses
+from penstock.system.arguments import InvalidArgument
 
 SET_ELSEWHERE = {
     "router": {"model_id": "model", "port": "router.port", "groups": "", "hostname": "",

@@ -14,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from penstock.router.config import InvalidArgument
+from penstock.system.arguments import InvalidArgument
 
 
 def _options(options: dict[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,5 @@
 """`python -m penstock`: the same as the command `penstock`."""
 
-from penstock.router.launcher import entry
+from penstock.launcher import entry
 
 entry.penstock()

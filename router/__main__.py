@@ -16,7 +16,7 @@ from penstock.router import logs
 from penstock.router.adapters.registry import Registry
 from penstock.router.app import end_router
 from penstock.router.chat.template import ChatTemplate
-from penstock.router.config import USAGE_ERROR, InvalidArgument, RouterConfig
+from penstock.router.config import RouterConfig
 from penstock.router.engine.limits import LimitError, Limits
 from penstock.router.fleet.errors import FleetError
 from penstock.router.fleet.facts import Facts
@@ -32,6 +32,7 @@ from penstock.router.notices import giving_signs
 from penstock.router.serving import LAST_WORDS_SECONDS, Parts, answer, describe
 from penstock.router.text.encoding import TokenizerError
 from penstock.router.text.tokenizer import Tokenizer
+from penstock.system.arguments import USAGE_ERROR, InvalidArgument
 from penstock.system.at_rest import settle
 from penstock.system.leftovers import remove_leftovers
 from penstock.system.names import as_given

@@ -5,31 +5,19 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
-import click
 from pydantic import ConfigDict, TypeAdapter
 
-from penstock.router import variables
 from penstock.router.adapters.source import AdapterSource
-from penstock.system import wire_tls
+from penstock.system import child_environment, wire_tls
+from penstock.system.arguments import InvalidArgument
 from penstock.system.wire_tls import WireTls
 
 SECRETS = ("api_key", "metrics_key")
 """The settings that the router gets by environment variables of these names in capitals, one key a line."""
 METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 """The variable by which Prometheus' client learns that processes count together, when it is imported."""
-USAGE_ERROR = 2
-"""Exit code of a process whose settings can't be met: to start it again would lead to the same end."""
-
-
-class InvalidArgument(click.ClickException):
-    """Raised for a setting that can't be used; the message names it and the value found."""
-
-    exit_code = USAGE_ERROR
-
-    def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"Invalid argument: {self.message}", file=file, err=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +171,7 @@ class RouterConfig(ServerConfig):
         """The variables of the router's process: what it needs, and the keys, which others can't see there."""
         folder = {} if self.metrics_folder is None else {METRICS_VARIABLE: str(self.metrics_folder)}
         keys = {name.upper(): "\n".join(getattr(self, name)) for name in SECRETS}
-        return {**variables.for_router(), **folder, **keys}
+        return {**child_environment.for_router(), **folder, **keys}
 
     def to_json(self) -> str:
         """Returns the settings without the keys as JSON."""

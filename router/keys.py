@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from penstock.router.config import InvalidArgument
+from penstock.system.arguments import InvalidArgument
 
 _NAME = re.compile(r"#\s*name:\s*([\w.@/-]{1,64})")
 """A line that names the key of the next line."""

@@ -18,7 +18,7 @@ from penstock.router.api.http.site import Site
 from penstock.router.api.route_table import vertex_routes
 from penstock.router.app import make_app, make_runner
 from penstock.router.chat.template import ChatTemplate
-from penstock.router.config import InvalidArgument, RouterConfig
+from penstock.router.config import RouterConfig
 from penstock.router.engine.any_engine import AnyEngine
 from penstock.router.engine.limits import Limits
 from penstock.router.fleet.facts import Facts
@@ -30,6 +30,7 @@ from penstock.router.memory_promise import promise
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.text.tokenizer import Tokenizer
 from penstock.system import addresses
+from penstock.system.arguments import InvalidArgument
 from penstock.system.at_rest import settle
 
 if TYPE_CHECKING:

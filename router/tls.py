@@ -2,7 +2,8 @@
 
 import ssl
 
-from penstock.router.config import InvalidArgument, ServerConfig
+from penstock.router.config import ServerConfig
+from penstock.system.arguments import InvalidArgument
 
 
 def server_context(config: ServerConfig) -> ssl.SSLContext | None:

@@ -12,15 +12,22 @@ import pytest
 
 from tests.paths import ROOT
 
-PACKAGES = ("penstock", "router", "shard", "kernels", "protos", "telemetry", "system", "client", "bench",
-            "quantization", "cluster")
+PACKAGES = ("penstock", "launcher", "router", "shard", "kernels", "checkpoints", "protos", "telemetry", "system",
+            "client", "bench", "quantization", "cluster")
 MAX_LINES = 400
 GENERATED = "_pb2"
 
 FORBIDDEN = {
-    "router": {"penstock.shard", "penstock.kernels", "penstock.bench", "penstock.quantization", "penstock.cluster",
+    "launcher": {"penstock.router.api", "penstock.router.engine", "penstock.router.generation", "penstock.router.rpc",
+                 "penstock.router.scheduling", "penstock.router.app", "penstock.router.__main__", "penstock.shard",
+                 "penstock.kernels", "penstock.bench", "penstock.quantization", "penstock.cluster", "torch", "triton",
+                 "transformers", "safetensors", "numpy"},
+    "checkpoints": {"penstock.launcher", "penstock.router", "penstock.shard", "penstock.kernels", "penstock.protos",
+                    "torch", "transformers"},
+    "router": {"penstock.launcher", "penstock.shard", "penstock.kernels", "penstock.bench", "penstock.quantization",
+               "penstock.cluster",
                "torch", "triton", "transformers", "safetensors", "numpy"},
-    "shard": {"penstock.router", "penstock.bench", "penstock.quantization", "penstock.cluster"},
+    "shard": {"penstock.router", "penstock.launcher", "penstock.bench", "penstock.quantization", "penstock.cluster"},
     "kernels": {"penstock.router", "penstock.shard", "penstock.protos", "penstock.bench", "penstock.quantization",
                 "penstock.cluster"},
     "quantization": {"penstock.router", "penstock.bench", "penstock.cluster", "transformers"},
@@ -31,7 +38,7 @@ FORBIDDEN = {
 """By package, the modules that none of its files may import."""
 
 _API = {"penstock.router.api", "penstock.router.rpc", "penstock.router.app", "penstock.router.__main__"}
-_ABOVE_ENGINE = {"penstock.router.generation", "penstock.router.launcher", *_API}
+_ABOVE_ENGINE = {"penstock.router.generation", *_API}
 ROOMS = {
     "router/scheduling": {"penstock.router.engine", "penstock.router.fleet", *_ABOVE_ENGINE},
     "router/fleet": {"penstock.router.engine", *_ABOVE_ENGINE},
@@ -40,11 +47,10 @@ ROOMS = {
     "router/engine": {"penstock.router.tracing.middleware", *_ABOVE_ENGINE},
     "router/metrics": _ABOVE_ENGINE,
     "router/chat": {"penstock.router.engine", "penstock.router.fleet", *_ABOVE_ENGINE},
-    "router/generation": {"penstock.router.launcher", *_API},
-    "router/tracing": {"penstock.router.launcher", *_API},
-    "router/launcher": {"penstock.router.engine", "penstock.router.generation", "penstock.router.tracing", *_API},
-    "router/rpc": {"penstock.router.api.openai", "penstock.router.api.clouds", "penstock.router.launcher"},
-    "router/api": {"penstock.router.rpc", "penstock.router.launcher", "penstock.router.app"},
+    "router/generation": _API,
+    "router/tracing": _API,
+    "router/rpc": {"penstock.router.api.openai", "penstock.router.api.clouds"},
+    "router/api": {"penstock.router.rpc", "penstock.router.app"},
     "router/api/http": {"penstock.router.api.tgi", "penstock.router.api.openai", "penstock.router.api.clouds"},
     "router/api/tgi": {"penstock.router.api.openai", "penstock.router.api.clouds"},
     "router/api/openai": {"penstock.router.api.tgi", "penstock.router.api.clouds"},
@@ -72,8 +78,8 @@ PURE_FILES = ("cluster/scaling.py", "cluster/plan.py")
 IMPURE = {"asyncio", "datetime", "logging", "os", "random", "secrets", "socket", "subprocess", "threading", "time"}
 KNOW_THE_WIRE = {"router/fleet/wire.py", "router/fleet/client.py", "shard/serving/wire.py", "shard/serving/server.py",
                  "router/rpc/wire.py", "router/rpc/service.py", "router/rpc/server.py"}
-KNOW_THE_ENVIRONMENT = {"router/launcher/otel.py", "telemetry/export.py",  # OpenTelemetry's standard variables
-                        "router/variables.py", "router/config.py", "router/launcher/config.py",
+KNOW_THE_ENVIRONMENT = {"launcher/otel.py", "telemetry/export.py",  # OpenTelemetry's standard variables
+                        "system/child_environment.py", "router/config.py", "launcher/config.py",
                         "shard/config.py", "kernels/dispatch.py",
                         "kernels/native.py",
                         "kernels/build.py",  # the compiler's name
@@ -147,8 +153,8 @@ def stated(package: str) -> set[str] | None:
     return {f"penstock.{word}" if word.partition(".")[0] in PACKAGES else f"penstock.{top}.{word}" for word in words}
 
 
-ROOM_FOLDERS = ["kernels", "protos", "telemetry", "system", "client", "cluster",
-                *(file.removesuffix("/__init__.py") for file in source_files("router", "shard", "bench")
+ROOM_FOLDERS = ["launcher", "kernels", "checkpoints", "protos", "telemetry", "system", "client", "cluster",
+                *(file.removesuffix("/__init__.py") for file in source_files("checkpoints", "router", "shard", "bench")
                   if file.count("/") > 1 and file.endswith("/__init__.py"))]
 
 
@@ -213,11 +219,11 @@ TRACING = ("opentelemetry", "penstock.telemetry")
     ("router.__main__", ("grpc_health.v1", "grpc_reflection.v1alpha", "penstock.router.rpc",
                          "penstock.protos.penstock_pb2", *TRACING)),
     ("shard.startup.run", TRACING),
-    ("router.launcher.entry", ("asyncio", "click", "logging", "pydantic", "penstock.router.config",
-                               "penstock.router.launcher.launch", "penstock.router.launcher.cli")),
-    ("router.launcher.launch", ("torch", "transformers", "numpy", "grpc", "aiohttp", "huggingface_hub", "tokenizers",
+    ("launcher.entry", ("asyncio", "click", "logging", "pydantic", "penstock.router.config",
+                               "penstock.launcher.launch", "penstock.launcher.cli")),
+    ("launcher.launch", ("torch", "transformers", "numpy", "grpc", "aiohttp", "huggingface_hub", "tokenizers",
                                 "opentelemetry")),
-    ("router.launcher.cli", ("torch", "matplotlib", "transformers", "numpy", "grpc", "aiohttp", "penstock.bench",
+    ("launcher.cli", ("torch", "matplotlib", "transformers", "numpy", "grpc", "aiohttp", "penstock.bench",
                              "penstock.cluster")),
     ("cluster.cli", ("torch", "transformers", "numpy", "grpc", "aiohttp", "ray")),
     ("client", ("torch", "numpy", "grpc", "aiohttp", "transformers", "penstock.router")),

@@ -26,7 +26,7 @@ from penstock.bench.load.option_types import Numbers
 from penstock.bench.programs.children import exit_on_sigterm
 from penstock.bench.programs.model import existing_model
 from penstock.bench.programs.peers import CHECKPOINT, Engine, find_peers, own_engine, peer_options
-from penstock.router.launcher.gguf.folder import checkpoint_of
+from penstock.checkpoints.gguf.folder import checkpoint_of
 from penstock.shard.config import physical_cores
 
 IDLE_SHARE = 0.03                        # of one core: more is not idle

@@ -22,11 +22,11 @@ from tqdm import tqdm
 from penstock.bench.engine.kv_quality import WINDOW, training
 from penstock.bench.programs.peers import FILE
 from penstock.bench.programs.root import DEMO_MODEL
+from penstock.checkpoints.gguf.folder import checkpoint_of
 from penstock.quantization.perplexity import perplexity
 from penstock.quantization.run import Job, quantise
 from penstock.quantization.settings import make_settings
 from penstock.quantization.texts import windows_of
-from penstock.router.launcher.gguf.folder import checkpoint_of
 from penstock.shard.models.model_options import AS_STORED, ModelOptions
 
 ROUNDED = ("int8", "int4", "bitsandbytes-nf4")

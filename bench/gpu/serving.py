@@ -18,7 +18,7 @@ from penstock.bench.programs.peers import ServerCommand
 from penstock.bench.programs.root import ROOT
 from penstock.bench.server.running import running
 
-LAUNCH = "from penstock.router.launcher.entry import launcher; launcher()"
+LAUNCH = "from penstock.launcher.entry import launcher; launcher()"
 """What the installed command does; here nothing is installed."""
 
 

@@ -1,2 +1,2 @@
-"""Starts what benchmarks measure: Penstock, its peers, the model that they serve; may import bench.engine, bench.load,
-protos, router and system."""
+"""Starts what benchmarks measure: Penstock, its peers, the model that they serve; may import engine, launcher, load,
+protos and system."""

@@ -1,7 +1,7 @@
 """The command `penstock` with scripted shards in the place of real ones."""
 
 from penstock.bench.programs import scripted_server
-from penstock.router.launcher.entry import penstock
+from penstock.launcher.entry import penstock
 
 if __name__ == "__main__":
     scripted_server.install()

@@ -3,9 +3,9 @@ takes the launcher's flags."""
 
 from collections.abc import Sequence
 
-from penstock.router.launcher import programs
-from penstock.router.launcher.entry import launcher
-from penstock.router.launcher.processes import Program
+from penstock.launcher import programs
+from penstock.launcher.entry import launcher
+from penstock.launcher.processes import Program
 
 _program_of = programs.program_of
 

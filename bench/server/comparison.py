@@ -27,7 +27,7 @@ from penstock.bench.programs.model import existing_model
 from penstock.bench.programs.peers import CHECKPOINT, ServerCommand, find_peers, own_server, peer_options
 from penstock.bench.programs.root import BUILD
 from penstock.bench.server.running import running
-from penstock.router.launcher.gguf.folder import checkpoint_of
+from penstock.checkpoints.gguf.folder import checkpoint_of
 from penstock.shard.config import physical_cores
 
 PICTURE = BUILD / "bench.png"

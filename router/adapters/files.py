@@ -9,7 +9,7 @@ from math import prod
 from pathlib import Path
 from typing import BinaryIO
 
-from penstock.router.fields import Fields, FileError
+from penstock.system.fields import Fields, FileError
 from penstock.system.json_objects import parse_object
 from penstock.system.regular_files import open_regular, read_regular, size_of
 from penstock.system.safetensors_header import HeaderError, TensorPlace, parse_header

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from penstock.router.fields import FileError
+from penstock.system.fields import FileError
 
 MAX_READERS = 2
 MAX_SECONDS = 120.0

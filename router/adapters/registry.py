@@ -11,7 +11,7 @@ from penstock.router.adapters.numbers import Numbers
 from penstock.router.adapters.reading import Readers
 from penstock.router.adapters.source import AdapterSource
 from penstock.router.errors import AdapterNotFound, GenerationError, InvalidAdapter, ValidationError
-from penstock.router.fields import FileError
+from penstock.system.fields import FileError
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 """Of a weight, by the model's dtype."""

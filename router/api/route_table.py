@@ -15,7 +15,7 @@ from penstock.router.api.openai.bodies import ChatBody, CompletionBody
 from penstock.router.api.tgi import generate, health, info
 from penstock.router.api.tgi import replies as tgi
 from penstock.router.api.tgi.bodies import CompatBody, GenerateBody
-from penstock.router.config import InvalidArgument
+from penstock.system.arguments import InvalidArgument
 
 _TGI, _OPENAI, _CLOUDS, _OPERATION = "Text Generation Inference", "OpenAI", "Clouds", "Operation"
 

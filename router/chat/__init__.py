@@ -1,2 +1,2 @@
-"""Conversations, from messages to a prompt and from an answer to tool calls; may import errors, grammar,
-text and variables."""
+"""Conversations, from messages to a prompt and from an answer to tool calls; may import errors, grammar, system and
+text."""

@@ -13,8 +13,8 @@ import weakref
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.router import variables
 from penstock.router.errors import RouterError, TemplateError
+from penstock.system import child_environment
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Process(subprocess.Popen[bytes]):
         self.link, its = socket.socketpair()
         with its:
             try:
-                super().__init__(_COMMAND, stdin=its.fileno(), stdout=its.fileno(), env=variables.for_text())
+                super().__init__(_COMMAND, stdin=its.fileno(), stdout=its.fileno(), env=child_environment.for_text())
             except OSError:
                 self.link.close()
                 raise

@@ -10,12 +10,12 @@ from typing import Any
 from penstock.router.adapters import files
 from penstock.router.adapters.registry import Adapter, Registry
 from penstock.router.errors import GenerationError, RouterError
-from penstock.router.fields import FileError
 from penstock.router.fleet.errors import AdapterRefusedError, FleetError
 from penstock.router.fleet.fleet import Fleet
 from penstock.router.metrics.adapters import GroupAdapterMetrics
 from penstock.router.scheduling.residency import Place
 from penstock.router.scheduling.scheduler import Scheduler
+from penstock.system.fields import FileError
 
 log = logging.getLogger(__name__)
 

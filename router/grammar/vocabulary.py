@@ -12,7 +12,7 @@ from typing import Any
 
 from llguidance import LLTokenizer
 
-from penstock.router.text.byte_characters import byte_characters
+from penstock.checkpoints.byte_characters import byte_characters
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 

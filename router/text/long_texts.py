@@ -14,9 +14,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from penstock.router import variables
 from penstock.router.text.encoding import TokenizerError, TooManyTokens
 from penstock.router.text.long_text_process import LENGTH, SECONDS
+from penstock.system import child_environment
 
 log = logging.getLogger(__name__)
 
@@ -201,7 +201,7 @@ class _Forker(subprocess.Popen[bytes]):
             try:
                 super().__init__(
                     [*_COMMAND, str(file)], stdin=its.fileno(), pass_fds=[file], start_new_session=True,
-                    env={**variables.for_text(), "TOKENIZERS_PARALLELISM": "false"})
+                    env={**child_environment.for_text(), "TOKENIZERS_PARALLELISM": "false"})
             except OSError:
                 self._control.close()
                 raise

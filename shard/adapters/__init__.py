@@ -1,2 +1,1 @@
-"""Adapters (LoRA) in PEFT's files, and those that a shard has loaded; may import kernels, models, system and weights.
-"""
+"""Adapters (LoRA) in PEFT's files, and those that a shard has loaded; may import kernels, system and weights."""

@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from penstock.bench import cli
-from penstock.router.launcher.cli import main
-from penstock.router.launcher.lazy_group import LazyGroup
+from penstock.launcher.cli import main
+from penstock.launcher.lazy_group import LazyGroup
 
 
 def test_help_names_every_command():
@@ -42,7 +42,7 @@ def test_a_missing_package_is_named():
 
 def test_the_help_of_a_group_imports_no_command():
     heavy = {"torch", "aiohttp", "penstock.bench.load.command", "penstock.bench.engine.command"}
-    code = ("import sys; from penstock.router.launcher.cli import main; "
+    code = ("import sys; from penstock.launcher.cli import main; "
             f"main(['bench', '--help'], standalone_mode=False); print({heavy} & set(sys.modules))")
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.endswith("set()\n")

@@ -7,7 +7,7 @@ from unittest.mock import MagicMock
 import pytest
 from click.testing import CliRunner
 
-from penstock.router.launcher.cli import main
+from penstock.launcher.cli import main
 
 WITHOUT_RAY = pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed")
 

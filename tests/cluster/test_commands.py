@@ -7,7 +7,7 @@ import pytest
 
 from penstock.cluster.commands import check, given, group_command, router_command
 from penstock.cluster.config import ClusterConfig, parse
-from penstock.router.config import InvalidArgument
+from penstock.system.arguments import InvalidArgument
 from tests.certificates import authority, flags
 
 

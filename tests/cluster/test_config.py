@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from penstock.cluster.config import parse, read
-from penstock.router.config import InvalidArgument
+from penstock.system.arguments import InvalidArgument
 from tests.paths import ROOT
 
 EXAMPLE = ROOT / "deploy" / "ray" / "cluster.yaml"

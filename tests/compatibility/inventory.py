@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from penstock.launcher.option_types import Noted, Option, Unsupported
+from penstock.launcher.options import OPTIONS
 from penstock.router.adapters.registry import Registry
 from penstock.router.adapters.source import AdapterSource
 from penstock.router.api.route_table import vertex_routes
@@ -18,8 +20,6 @@ from penstock.router.chat.template import ChatTemplate
 from penstock.router.engine.engine import Engine
 from penstock.router.engine.transfer import Transfer
 from penstock.router.grammar.compiler import GrammarCompiler
-from penstock.router.launcher.option_types import Noted, Option, Unsupported
-from penstock.router.launcher.options import OPTIONS
 from tests.compatibility import tgi
 from tests.compatibility.answers import CALLING, STREAMED, WHOLE, answers, errors, names
 from tests.compatibility.values import BODIES, bodies

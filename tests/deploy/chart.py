@@ -10,9 +10,9 @@ import click
 import kubernetes_validate
 import yaml
 
-from penstock.router.launcher.group_options import OF_SHARDS, SHARED
-from penstock.router.launcher.option_types import Option, Unsupported
-from penstock.router.launcher.options import OPTIONS
+from penstock.launcher.group_options import OF_SHARDS, SHARED
+from penstock.launcher.option_types import Option, Unsupported
+from penstock.launcher.options import OPTIONS
 from tests.deploy import crds
 from tests.paths import ROOT
 

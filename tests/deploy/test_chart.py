@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from penstock.router.launcher.launch import main
-from penstock.router.launcher.option_types import NOTES
+from penstock.launcher.launch import main
+from penstock.launcher.option_types import NOTES
 from tests.deploy import chart, manifests
 from tests.deploy.chart import (
     CHART,

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from click import Context
 
+from penstock.launcher.cli import main as penstock
+from penstock.launcher.config import LauncherConfig
+from penstock.launcher.group_options import completed, refuse_options_of_shards
+from penstock.launcher.launch import main as launcher
 from penstock.router.fleet.groups_spec import GroupsSpec
-from penstock.router.launcher.cli import main as penstock
-from penstock.router.launcher.config import LauncherConfig
-from penstock.router.launcher.group_options import completed, refuse_options_of_shards
-from penstock.router.launcher.launch import main as launcher
 from penstock.system.wire_tls import NAME
 from tests.certificates import authority
 from tests.deploy import chart

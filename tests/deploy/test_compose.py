@@ -7,11 +7,11 @@ import click
 import pytest
 import yaml
 
-from penstock.router.launcher.cli import main as penstock
-from penstock.router.launcher.config import LauncherConfig
-from penstock.router.launcher.group_options import completed, refuse_options_of_shards
-from penstock.router.launcher.launch import main
-from penstock.router.launcher.options import OPTIONS
+from penstock.launcher.cli import main as penstock
+from penstock.launcher.config import LauncherConfig
+from penstock.launcher.group_options import completed, refuse_options_of_shards
+from penstock.launcher.launch import main
+from penstock.launcher.options import OPTIONS
 from tests.deploy.chart import launcher_variables
 from tests.deploy.commands import composed, run
 from tests.paths import ROOT

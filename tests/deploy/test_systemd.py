@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.launcher.cli import main as penstock
 from penstock.router.fleet.groups_spec import read
-from penstock.router.launcher.cli import main as penstock
 from tests.deploy.chart import launcher_variables
 from tests.paths import ROOT
 

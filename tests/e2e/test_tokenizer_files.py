@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from tests.checkpoints.tokenizers.texts import DEMO, MERGES, write
 from tests.e2e.server import Server, serve
 from tests.e2e.test_gguf import post
 from tests.paths import DEMO_MODEL
-from tests.router.launcher.tokenizer_files.texts import DEMO, MERGES, write
 
 BODY: dict[str, Any] = {"inputs": "def open(path):\n    ", "parameters": {"max_new_tokens": 48, "details": True}}
 GRAMMAR = {"type": "json", "value": {"properties": {"path": {"type": "string"}}, "required": ["path"]}}

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import torch
 from safetensors.torch import load_file
 
-from penstock.router.launcher.gguf.config import ARCHITECTURES
-from penstock.router.launcher.gguf.folder import checkpoint_of
-from penstock.router.launcher.gguf.metadata import GgufError
+from penstock.checkpoints.gguf.config import ARCHITECTURES
+from penstock.checkpoints.gguf.folder import checkpoint_of
+from penstock.checkpoints.gguf.metadata import GgufError
 from tests.shard.equalities import ours
 
 NAMES = {architecture: name for name, architecture in ARCHITECTURES.items()} | {"MistralForCausalLM": "llama"}

@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 
+from penstock.launcher.config import LauncherConfig
+from penstock.launcher.launch import main
 from penstock.router.__main__ import _adapters, serve
 from penstock.router.adapters.source import AdapterSource
-from penstock.router.config import InvalidArgument, RouterConfig
+from penstock.router.config import RouterConfig
 from penstock.router.engine.limits import LimitError, Limits
-from penstock.router.launcher.config import LauncherConfig
-from penstock.router.launcher.launch import main
 from penstock.router.notices import Notice, NoticePipe, giving_signs
 from penstock.router.text.tokenizer import Tokenizer
+from penstock.system.arguments import InvalidArgument
 from penstock.system.signs import Sign
 from tests.fakes import FACTS
 from tests.router.text.tokenizers_for_tests import DEMO

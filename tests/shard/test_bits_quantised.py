@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.router.launcher.gguf.folder import checkpoint_of
+from penstock.checkpoints.gguf.folder import checkpoint_of
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.step import Sampling
 from tests import gguf_files

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.router.launcher.gguf.folder import checkpoint_of
+from penstock.checkpoints.gguf.folder import checkpoint_of
 from penstock.shard.config import ShardConfig
 from penstock.shard.models.model_options import AS_STORED
 from penstock.shard.models.reading import read_model_config

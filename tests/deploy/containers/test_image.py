@@ -12,12 +12,12 @@ import pytest
 from packaging.utils import canonicalize_name
 
 from penstock.bench.programs.children import free_port
+from tests.checkpoints.stand_in_hub import hub_with
 from tests.deploy.containers import images
 from tests.deploy.containers.container import Container, running
 from tests.deploy.containers.engine import CommandError, Engine
 from tests.e2e.client import generate, many_clients
 from tests.paths import DEMO_MODEL, ROOT
-from tests.router.launcher.stand_in_hub import hub_with
 
 GB = 1000**3
 MB = 1000**2

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.router.adapters import files
 from penstock.router.adapters.files import AdapterFiles
-from penstock.router.fields import FileError
+from penstock.system.fields import FileError
 from tests.router.adapters.folders import write_adapter
 
 

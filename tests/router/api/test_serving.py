@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from penstock.launcher.config import LauncherConfig
+from penstock.launcher.launch import main
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.config import RouterConfig
-from penstock.router.launcher.config import LauncherConfig
-from penstock.router.launcher.launch import main
 from penstock.router.serving import describe, example, url
 from tests.fakes import FACTS, LIMITS
 from tests.router.api.conftest import Start

@@ -9,11 +9,11 @@ from typing import Any
 import grpc
 import pytest
 
+from penstock.launcher.config import LauncherConfig
+from penstock.launcher.launch import main
 from penstock.protos import penstock_pb2 as pb
 from penstock.protos import penstock_pb2_grpc
 from penstock.router.api.http.access import Access
-from penstock.router.launcher.config import LauncherConfig
-from penstock.router.launcher.launch import main
 from penstock.router.rpc.server import RpcServer, add_rpc
 from tests.router.api.conftest import Server, demo, grammars, server, start, until
 from tests.router.api.http.test_access import certificate

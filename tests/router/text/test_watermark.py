@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from penstock.router.launcher.cli import main
+from penstock.launcher.cli import main
 from penstock.router.text.watermark import detect, green_list
 from penstock.shard.execution.watermark import Watermark
 from tests.paths import DEMO_MODEL

@@ -8,7 +8,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from penstock.router.launcher.cli import main as penstock
+from penstock.launcher.cli import main as penstock
 from penstock.shard.communication.distributed import Group
 from penstock.shard.models.decoder import Decoder
 from penstock.shard.models.reading import read_model_config

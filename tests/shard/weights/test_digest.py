@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from penstock.router.launcher.gguf.folder import checkpoint_of
+from penstock.checkpoints.gguf.folder import checkpoint_of
 from penstock.shard.weights import digest, digest_cache
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.safetensors_files import INDEX_FILE, SINGLE_FILE

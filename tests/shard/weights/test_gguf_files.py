@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from penstock.checkpoints.gguf.folder import checkpoint_of
 from penstock.kernels.linear import linear
-from penstock.router.launcher.gguf.folder import checkpoint_of
 from penstock.shard.communication.distributed import Group
 from penstock.shard.models.decoder import Decoder
 from penstock.shard.models.model_options import AS_STORED, ModelOptions

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.router.api.route_table import vertex_routes
-from penstock.router.config import InvalidArgument
+from penstock.system.arguments import InvalidArgument
 from tests.fakes import LIMITS
 from tests.router.api.clouds.conftest import CHAT, TEXT
 from tests.router.api.conftest import Server, Start

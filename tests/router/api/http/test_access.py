@@ -12,14 +12,15 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from penstock.launcher.config import LauncherConfig
+from penstock.launcher.launch import main
 from penstock.router import tls
 from penstock.router.api.http.access import Access
 from penstock.router.api.route_table import routes
 from penstock.router.app import make_runner
-from penstock.router.config import InvalidArgument, ServerConfig
+from penstock.router.config import ServerConfig
 from penstock.router.keys import Keys
-from penstock.router.launcher.config import LauncherConfig
-from penstock.router.launcher.launch import main
+from penstock.system.arguments import InvalidArgument
 from tests.router.api.conftest import Server, Start
 
 KEY = "Schlüssel-1"

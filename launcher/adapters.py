@@ -1,0 +1,80 @@
+"""The adapters (LoRA) of the command line: how they are written, and where their files are."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from penstock.launcher import hub
+from penstock.router.adapters import files
+from penstock.router.adapters.registry import fault_of_name
+from penstock.router.adapters.source import AdapterSource
+from penstock.system.arguments import InvalidArgument
+from penstock.system.fields import FileError
+
+
+@dataclass(frozen=True, slots=True)
+class AskedAdapter:
+    """An adapter as the user gave it: `origin` is a folder, or the name of a repository on the Hub."""
+
+    name: str
+    origin: str
+    revision: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.origin}@{self.revision}"
+
+
+class AdapterList(click.ParamType[tuple[AskedAdapter, ...]]):
+    """Adapters as TGI has them: `NAME`, `NAME=PLACE` or `NAME=PLACE@REVISION`, with commas between them."""
+
+    name = "adapters"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[AskedAdapter, ...]:
+        return tuple(self._adapter(item.strip(), param, ctx) for item in str(value).split(",") if item.strip())
+
+    def _adapter(self, item: str, param: click.Parameter | None, ctx: click.Context | None) -> AskedAdapter:
+        match = re.fullmatch(r"([^=@]+)(?:=([^=@]+))?(?:@([^=@]+))?", item)
+        if match is None:
+            self.fail(f"{item!r} is not an adapter such as NAME, NAME=PLACE or NAME=PLACE@REVISION", param, ctx)
+        return AskedAdapter(match[1], match[2] or match[1], match[3])
+
+
+def find_all(
+    asked: Sequence[AskedAdapter], model_id: str, cache: Path | None, has_bars: bool
+) -> tuple[AdapterSource, ...]:
+    """Finds the folders of all adapters, and downloads those that aren't here.
+
+    Raises InvalidArgument, which names the adapter, if one has no files, is of a kind that is not served, or has a name
+    that can't be used.
+    """
+    names: set[str] = set()
+    for adapter in asked:
+        if fault := fault_of_name(adapter.name, model_id):
+            raise InvalidArgument(f"`lora_adapters`: the name {adapter.name!r} {fault}")
+        if adapter.name in names:
+            raise InvalidArgument(f"`lora_adapters`: there are two adapters of the name {adapter.name}")
+        names.add(adapter.name)
+    return tuple(_find(adapter, cache, has_bars) for adapter in asked)
+
+
+def _find(asked: AskedAdapter, cache: Path | None, has_bars: bool) -> AdapterSource:
+    path = hub.path_of(asked.origin)
+    if path.is_dir():
+        found = AdapterSource(asked.name, path.resolve(), asked.origin, asked.revision)
+    elif asked.origin.startswith(("/", ".", "~")):
+        raise InvalidArgument(f"`lora_adapters`: there is no directory {asked.origin}")
+    else:
+        path = hub.download("lora_adapters", asked.origin, asked.revision, cache, has_bars,
+                            files=[files.CONFIG, files.TENSORS], not_files=[])
+        found = AdapterSource(asked.name, path, asked.origin, path.name)
+    try:
+        files.check(found.path)
+    except FileError as error:
+        raise InvalidArgument(f"`lora_adapters`: {asked.name}: {error}") from error
+    return found

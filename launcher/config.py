@@ -1,0 +1,223 @@
+"""The launcher's settings, parsed and checked once at start."""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+from penstock.launcher import log_level, without_effect
+from penstock.launcher.adapters import AskedAdapter
+from penstock.launcher.group_place import OPTIONS_OF_PLACE, GroupPlace
+from penstock.router.config import SECRETS, RouterConfig, ServerConfig
+from penstock.router.fleet.groups_spec import GroupsSpec
+from penstock.router.keys import Keys, check_key
+from penstock.system import addresses, wire_tls
+from penstock.system.arguments import InvalidArgument
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LauncherConfig(ServerConfig):
+    """All settings of the launcher. None stands for the launcher's or the shard's own default."""
+
+    model_id: str
+    """A directory, or a name on the Hugging Face Hub."""
+    revision: str | None
+    huggingface_hub_cache: Path | None
+    draft_model_id: str | None
+    """The model that drafts for this one: a directory, or a name on the Hugging Face Hub."""
+    lora_adapters: tuple[AskedAdapter, ...]
+    num_shard: int
+    pipeline_parallel_size: int
+    """How many stages the shards make, each of which has some of the layers."""
+    dtype: str | None
+    quantize: str | None
+    activations: str | None
+    """What the inputs of quantised linears are multiplied as."""
+    model_impl: str | None
+    rope_scaling: str | None
+    rope_factor: float | None
+    kv_memory: int | None
+    """The bytes of KV memory of each shard."""
+    kv_cache_dtype: str | None
+    block_size: int | None
+    cuda_memory_fraction: float
+    cuda_graphs: tuple[int, ...] | None
+    """The numbers of rows for which GPUs capture steps; 0 stands for none."""
+    device: str
+    deterministic: bool
+    """Whether GPUs keep the bit contract, too."""
+    threads: int | None
+    """How many threads compute in each shard."""
+    watermark_gamma: float | None
+    watermark_delta: float | None
+    startup_timeout: int
+    """The seconds that a shard may load without progress."""
+    shard_uds_path: Path | None
+    """The folder of the shards' sockets."""
+    master_addr: str
+    master_port: int | None
+    env: bool
+    launcher_log_level: str
+    shard_log_level: str
+    unread_log_levels: tuple[str, ...]
+    """The parts of LOG_LEVEL that say nothing here."""
+    unread_variables: tuple[str, ...]
+    """The variables of TGI that are set and change nothing here."""
+    place: GroupPlace | None = None
+    """Where a group without a router listens; a server's own shards have sockets."""
+
+    @property
+    def ranks(self) -> range:
+        """Which of the shards are on this machine."""
+        return range(self.num_shard) if self.place is None else self.place.ranks
+
+    @property
+    def takes_adapters(self) -> bool:
+        """Whether adapters may be served."""
+        return bool(self.lora_adapters) or self.allow_runtime_adapters or bool(self.place and self.place.has_adapters)
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Self:
+        """Makes the settings from the parsed command line. Raises InvalidArgument if values contradict one another."""
+        values = dict(options)
+        if not values["model_id"]:
+            raise InvalidArgument("`model_id` is missing: name a directory, or a model on the Hugging Face Hub")
+        if values["rope_factor"] is not None and values["rope_scaling"] is None:
+            values["rope_scaling"] = "linear"
+        values["lora_adapters"] = values["lora_adapters"] or ()
+        values["num_shard"] = _num_shard(values.pop("sharded"), values["num_shard"])
+        if "listen" in values:
+            values["place"] = GroupPlace.from_options(values, values["num_shard"])
+            values = {name: value for name, value in values.items() if name not in OPTIONS_OF_PLACE}
+        values["max_input_tokens"] = _max_input_tokens(values["max_input_tokens"], values.pop("max_input_length"))
+        directives = os.environ.get("LOG_LEVEL", "")
+        config = cls(log_level=log_level.level(directives, log_level.ROUTER),
+                     launcher_log_level=log_level.level(directives, log_level.LAUNCHER),
+                     unread_variables=tuple(name for name in without_effect.VARIABLES if name in os.environ),
+                     unread_log_levels=tuple(log_level.unread(directives)),
+                     shard_log_level=log_level.level(directives, log_level.SHARD),
+                     compute_type=os.environ.get("COMPUTE_TYPE"),
+                     vertex_predict_route=_route("AIP_PREDICT_ROUTE"),
+                     vertex_health_route=_route("AIP_HEALTH_ROUTE"), **values)
+        _check_encoding(config)
+        _check(config)
+        _check_access(config)
+        _check_wire(config)
+        return config
+
+    def for_router(self, *, shard_sockets: Sequence[str], **of_router: Any) -> RouterConfig:
+        """Returns the settings of the router, of which `of_router` are those that it alone has."""
+        shared = {each.name: getattr(self, each.name) for each in fields(ServerConfig)}
+        return RouterConfig(model_id=self.model_id, shard_sockets=tuple(shard_sockets), **of_router, **shared)
+
+
+def _check_encoding(config: LauncherConfig) -> None:
+    """Refuses texts and paths that are not UTF-8, for the other processes get their settings as JSON."""
+    for each in fields(config):
+        value = getattr(config, each.name)
+        for item in value if isinstance(value, tuple) else [value]:
+            try:
+                str(item).encode()
+            except UnicodeEncodeError as error:
+                raise InvalidArgument(f"`{each.name}` must be UTF-8") from error
+
+
+def _num_shard(sharded: bool | None, num_shard: int | None) -> int:
+    if sharded and (num_shard is None or num_shard <= 1):
+        raise InvalidArgument("`sharded` is true but `num_shard` <= 1")
+    if num_shard is None:
+        return 1
+    if num_shard < 1:
+        raise InvalidArgument("`num_shard` cannot be < 1")
+    return num_shard
+
+
+def _max_input_tokens(tokens: int | None, length: int | None) -> int | None:
+    if tokens is not None and length is not None:
+        raise InvalidArgument(
+            f"Both `max_input_tokens` ({tokens}) and `max_input_length` ({length}) are set. Please define only "
+            "`max_input_tokens` as `max_input_length is deprecated for naming consistency.")
+    return length if tokens is None else tokens
+
+
+def _route(variable: str) -> str | None:
+    """Returns the route that an environment variable gives, if it gives one."""
+    path = os.environ.get(variable) or None
+    if path is not None and not re.fullmatch(r"/[^\s{}?#]*", path):
+        raise InvalidArgument(f"{variable} must be a path such as /predict. Given: {path!r}")
+    return path
+
+
+def _check_access(config: LauncherConfig) -> None:
+    """Checks the keys, the certificate and the ports."""
+    for name in SECRETS:
+        for key in getattr(config, name):
+            check_key(name, key)
+    keys = Keys(config.api_key, config.api_key_file)
+    if (config.ssl_certfile is None) != (config.ssl_keyfile is None):
+        raise InvalidArgument("`ssl_certfile` and `ssl_keyfile` must be given together")
+    if config.grpc_port is not None and config.grpc_port == config.port:
+        raise InvalidArgument(f"`grpc_port` and `port` must be different. Given: {config.port}")
+    if config.allow_runtime_adapters and not keys:
+        raise InvalidArgument("`allow_runtime_adapters` needs an `api_key`, or anybody could load adapters")
+    if config.grpc_port is not None and not keys.are_ascii:
+        raise InvalidArgument("`api_key` must be ASCII where there is a `grpc_port`: gRPC can send no other")
+
+
+def _check_wire(config: LauncherConfig) -> None:
+    """Checks how shards are reached: over a network by mutual TLS alone."""
+    tls, place = config.shard_tls, config.place
+    if (config.num_shard > 1 and config.master_port is not None and (place is None or place.nnodes == 1)
+            and not addresses.is_loopback(config.master_addr)):
+        raise InvalidArgument("`master_addr`: the shards of one machine do not meet in the clear at "
+                              f"{config.master_addr}, where others can reach them: leave out `master_port`")
+    if tls is not None:
+        if place is None and config.groups is None:
+            raise InvalidArgument("`shard_tls_ca`, `shard_tls_cert` and `shard_tls_key` need `groups`: a server's own "
+                                  "shards are reached by sockets that nobody else may open")
+        try:
+            tls.check()
+        except ValueError as error:
+            raise InvalidArgument(f"`shard_tls_ca`, `shard_tls_cert` and `shard_tls_key`: {error}") from error
+        return
+    if config.shard_tls_name != wire_tls.NAME:
+        raise InvalidArgument(wire_tls.NAME_ALONE)
+    if place is not None and not addresses.is_loopback(place.host):
+        raise InvalidArgument(f"`listen`: shards do not listen at {place.host} in the clear, where others can reach "
+                              f"them: {wire_tls.ADVICE}, or listen at 127.0.0.1")
+    if place is not None and place.master is not None and not addresses.is_loopback(place.master[0]):
+        raise InvalidArgument(f"`master_addr`: machines do not meet at {place.master[0]} in the clear: "
+                              f"{wire_tls.ADVICE}")
+    for address in GroupsSpec.parse(config.groups).listed if config.groups else ():
+        if not addresses.is_loopback(addresses.split(address)[0]):
+            raise InvalidArgument(f"`groups`: {address} is not reached in the clear: {wire_tls.ADVICE}")
+
+
+def _check(config: LauncherConfig) -> None:
+    """Checks TGI's rules between values, in its words."""
+    if config.validation_workers < 1:
+        raise InvalidArgument("`validation_workers` must be > 0")
+    if config.draft_model_id is not None and not config.speculate:
+        raise InvalidArgument("`draft_model_id` needs a `speculate` above 0, the most tokens that it may propose")
+    if config.num_shard % config.pipeline_parallel_size:
+        raise InvalidArgument("`pipeline_parallel_size` must divide `num_shard`. Given: "
+                              f"{config.pipeline_parallel_size} and {config.num_shard}")
+    if config.draft_model_id is not None and config.pipeline_parallel_size > 1:
+        raise InvalidArgument("`draft_model_id` needs shards that have all layers: a `pipeline_parallel_size` of 1. "
+                              f"Given: {config.pipeline_parallel_size}")
+    if config.max_batch_size == 0:
+        raise InvalidArgument("`max_batch_size` must be > 0")
+    input_tokens, total_tokens, most = config.max_input_tokens, config.max_total_tokens, config.max_batch_total_tokens
+    if input_tokens is not None and total_tokens is not None and input_tokens >= total_tokens:
+        raise InvalidArgument(f"`max_input_tokens`({input_tokens}) must be < `max_total_tokens`({total_tokens})")
+    if input_tokens is not None and most is not None and input_tokens >= most:
+        raise InvalidArgument("`max_input_tokens` must be < `max_batch_total_tokens`. Given: "
+                              f"{input_tokens} and {most}")
+    for name, value in (("max_batch_prefill_tokens", config.max_batch_prefill_tokens),
+                        ("max_total_tokens", total_tokens)):
+        if value == 1:
+            raise InvalidArgument(f"`{name}` must be >= 2. Given: 1")
+        if value is not None and most is not None and value > most:
+            raise InvalidArgument(f"`{name}` must be <= `max_batch_total_tokens`. Given: {value} and {most}")

@@ -1,0 +1,147 @@
+"""The kinds of options and of values on the launcher's command line."""
+
+import math
+import re
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from penstock.system.arguments import InvalidArgument
+
+NOTES = "penstock.notes"
+"""The key in `click.Context.meta` of the sentences to log once logging is set up."""
+
+
+class Integer(click.IntRange):
+    """An integer between bounds, which messages call an integer and not a range."""
+
+    name = "integer"
+
+
+class Number(click.FloatRange):
+    """A finite number between bounds."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return number
+
+    def _describe_range(self) -> str:
+        """Returns the bounds for the help page; click has `x<=None` for a number without any."""
+        return "" if self.min is None and self.max is None else super()._describe_range()
+
+
+COUNT, POSITIVE = Integer(min=0), Integer(min=1)
+U32, PORT = Integer(0, 2**32 - 1), Integer(0, 2**16 - 1)
+
+
+class Option(click.Option):
+    """An option in a group of the help page, with an environment variable of the same name in capitals."""
+
+    def __init__(self, names: str, group: str, help: str, **attributes: Any) -> None:
+        variable = names.split()[0].removeprefix("--").replace("-", "_").upper()
+        default = attributes.get("default")
+        super().__init__(names.split(), help=help, **{
+            "envvar": variable, "show_envvar": True, "show_default": default is not None and default is not False,
+            **attributes})
+        self.group = group
+
+    def is_given(self, context: click.Context) -> bool:
+        source = context.get_parameter_source(self.name) if self.name else None
+        return source in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+
+    def shown(self, context: click.Context) -> str:
+        """Returns the option as the user wrote it, for messages."""
+        from_variable = self.name and context.get_parameter_source(self.name) is ParameterSource.ENVIRONMENT
+        return f"{self.opts[0]} (environment variable {self.envvar})" if from_variable else self.opts[0]
+
+
+class Noted(Option):
+    """An option of TGI whose value changes nothing here: when it is given, the reason `note(value)` is logged."""
+
+    def __init__(self, names: str, group: str, help: str, note: Callable[[Any], str | None], **attributes: Any) -> None:
+        super().__init__(names, group, help, callback=self._take_note, expose_value=False, **attributes)
+        self._note = note
+
+    def _take_note(self, context: click.Context, _: click.Parameter, value: Any) -> None:
+        if self.is_given(context) and (sentence := self._note(value)):
+            note(context, f"{self.shown(context)}: {sentence}")
+
+
+class Unsupported(Option):
+    """An option of TGI that is refused when given, unless its value is one of `off`, which asks for nothing."""
+
+    def __init__(self, names: str, *off: Any, **attributes: Any) -> None:
+        super().__init__(names, "", "", callback=self._refuse, expose_value=False, hidden=True, **attributes)
+        self._off = off
+
+    def _refuse(self, context: click.Context, _: click.Parameter, value: Any) -> None:
+        if self.is_given(context) and value not in self._off:
+            raise InvalidArgument(f"{self.shown(context)}: not supported by this release, leave it out")
+
+
+class ByteSize(click.ParamType[int]):
+    """A number of bytes, such as `4294967296`, `4GiB` or `4.5GB`."""
+
+    name = "bytes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?) *([KMGT]?)(i?)B?", str(value), re.IGNORECASE)
+        if not match or (match[3] and not match[2]):
+            self.fail(f"{value!r} is not a number of bytes such as 4294967296 or 4GiB", param, ctx)
+        size = int(float(match[1]) * (1024 if match[3] else 1000) ** " KMGT".index(match[2].upper() or " "))
+        if size < 1:
+            self.fail(f"{value!r} is no memory at all", param, ctx)
+        return size
+
+
+class Counts(click.ParamType[tuple[int, ...]]):
+    """Integers with commas between them, such as `1,2,4`."""
+
+    name = "list"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if not re.fullmatch(r"\d+( *, *\d+)*", str(value).strip()):
+            self.fail(f"{value!r} is not a list of numbers such as 1,2,4", param, ctx)
+        return tuple(int(count) for count in str(value).split(","))
+
+
+class Line(click.types.StringParamType):
+    """A text without line breaks; an environment variable may hold several, one a line."""
+
+    name = "text"
+
+    def split_envvar_value(self, rv: str) -> list[str]:
+        return rv.splitlines()
+
+
+class Command(click.Command):
+    """A command whose help page shows the options by group and names those that are refused."""
+
+    def __init__(self, name: str, **attributes: Any) -> None:
+        super().__init__(name, context_settings={"max_content_width": 110}, **attributes)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for option in self.get_params(ctx):
+            if record := option.get_help_record(ctx):
+                groups.setdefault(getattr(option, "group", "Other"), []).append(record)
+        for group, records in groups.items():
+            with formatter.section(group):
+                formatter.write_dl(records)
+        refused = ", ".join(option.opts[0] for option in self.params if isinstance(option, Unsupported))
+        if not refused:
+            return
+        with formatter.section("Options of TGI that this release refuses"):
+            lines = textwrap.wrap(refused, formatter.width - 2, break_on_hyphens=False)
+            formatter.write("".join(f"  {line}\n" for line in lines))
+
+
+def note(context: click.Context, sentence: str) -> None:
+    context.meta.setdefault(NOTES, []).append(sentence)

@@ -1,2 +1,0 @@
-"""GGUF files, and the files of a checkpoint that are made of their metadata; may import
-fields, launcher.tokenizer_files and system."""

@@ -1,0 +1,184 @@
+"""Every option of every command, and under which condition it acts: beside others that leave it nothing to do it is
+refused, or a line at the start says so. A new option has to be put in here."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from penstock.launcher import group_launch, hub
+from penstock.launcher import launch as launcher
+from penstock.launcher.cli import main
+from penstock.launcher.option_types import Noted, Unsupported
+from penstock.launcher.without_effect import TABLE
+from penstock.router import logs
+from tests.paths import DEMO_MODEL
+
+MODEL = str(DEMO_MODEL)
+ALWAYS = "always"
+"""Of an option that acts beside all others, or with each value that it takes."""
+BY_SHARD = "always, or the shard says otherwise"
+"""Of an option whose effect the device decides, or the checkpoint: tests/shard/startup/test_load.py and
+tests/shard/models/test_quantization.py have what the shard says."""
+TOLD = "--{} has no effect: "
+
+
+class Idle:
+    """The arguments with which an option has nothing to do, and the end of what is said then: a refusal, or a line."""
+
+    def __init__(self, arguments: str, said: str) -> None:
+        self.arguments = arguments.format(model=MODEL).split()
+        self.said = said
+
+
+Acts = str | Idle
+FILES = "--shard-tls-ca /a --shard-tls-cert /b --shard-tls-key /c"
+TLS = {"shard_tls_ca": Idle("--shard-tls-ca /a", "must be given together"),
+       "shard_tls_cert": Idle("--shard-tls-cert /a", "must be given together"),
+       "shard_tls_key": Idle("--shard-tls-key /a", "must be given together"),
+       "shard_tls_name": Idle("--shard-tls-name x", "`shard_tls_name` needs `shard_tls_ca`, ")}
+OF_COMMANDS_TLS = {**TLS, **{name: Idle(f"--{name.replace('_', '-')} /a", "are needed together")
+                             for name in ("shard_tls_ca", "shard_tls_cert", "shard_tls_key")}}
+OF_MODEL: dict[str, Acts] = {
+    "model_id": ALWAYS, "dtype": ALWAYS, "quantize": BY_SHARD, "activations": BY_SHARD, "model_impl": ALWAYS,
+    "rope_scaling": BY_SHARD, "rope_factor": BY_SHARD, "watermark_gamma": ALWAYS, "watermark_delta": ALWAYS,
+    "kv_memory": ALWAYS, "kv_cache_dtype": BY_SHARD, "block_size": ALWAYS, "max_batch_prefill_tokens": ALWAYS,
+    "speculate": ALWAYS, "graceful_termination_timeout": ALWAYS, "otlp_endpoint": ALWAYS,
+    "num_shard": ALWAYS, "pipeline_parallel_size": ALWAYS, "device": ALWAYS, "threads": ALWAYS, "step_timeout": ALWAYS,
+    "startup_timeout": ALWAYS, "json_output": ALWAYS, "env": ALWAYS,
+    "max_batch_size": Idle("--max-batch-size 64 --max-batch-prefill-tokens 64", TOLD.format("max-batch-size") +
+                           "a step of --max-batch-prefill-tokens 64 has room for fewer sequences"),
+    "revision": Idle("--revision x", TOLD.format("revision") + f"{MODEL} is on this machine, and read as it is"),
+    "huggingface_hub_cache": Idle("--huggingface-hub-cache /tmp", TOLD.format("huggingface-hub-cache") +
+                                  "nothing is downloaded, for all models are on this machine"),
+    "draft_model_id": Idle("--draft-model-id x", "`draft_model_id` needs a `speculate` above 0"),
+    "otlp_service_name": Idle("--otlp-service-name x", TOLD.format("otlp-service-name") +
+                              "nothing is traced without --otlp-endpoint"),
+    "sharded": Idle("--sharded false --num-shard 2", "--sharded has no effect: false changes nothing beside "
+                    "--num-shard 2"),
+    "deterministic": Idle("--deterministic --device cpu", TOLD.format("deterministic") + "no answer of a processor"),
+    "cuda_graphs": Idle("--cuda-graphs 1,2 --device cpu", TOLD.format("cuda-graphs") + "nothing is captured on a"),
+    "cuda_memory_fraction": Idle("--cuda-memory-fraction 0.5 --device cpu", TOLD.format("cuda-memory-fraction") +
+                                 "on a processor --kv-memory says how much"),
+    "master_addr": Idle("--master-addr localhost", TOLD.format("master-addr") + "without --master-port the shards"),
+    "master_port": Idle("--master-port 29500", TOLD.format("master-port") + "a single shard meets no others"),
+}
+SERVE: dict[str, Acts] = OF_MODEL | TLS | dict.fromkeys((
+    "lora_adapters", "tokenizer_config_path", "max_batch_total_tokens", "pipeline_depth", "max_input_tokens",
+    "max_total_tokens", "max_concurrent_requests", "max_best_of", "max_stop_sequences", "max_top_n_tokens",
+    "max_client_batch_size", "payload_limit", "enable_prefill_logprobs", "disable_grammar_support", "hostname", "port",
+    "grpc_port", "validation_workers", "api_workers", "strict_streaming_errors", "tgi_openai_routes", "api_key",
+    "vllm_metrics", "api_key_file", "metrics_key", "max_shard_downtime", "poison_memory", "no_request_logs",
+    "shard_uds_path", "groups"), ALWAYS) | {
+    "max_input_length": Idle("--max-input-length 5 --max-input-tokens 5", "Please define only `max_input_tokens`"),
+    "max_adapter_memory": Idle("--max-adapter-memory 1GiB", TOLD.format("max-adapter-memory") +
+                               "there are no adapters without --lora-adapters or --allow-runtime-adapters"),
+    "allow_runtime_adapters": Idle("--allow-runtime-adapters", "`allow_runtime_adapters` needs an `api_key`"),
+    "cors_allow_origin": Idle("--cors-allow-origin * --cors-allow-origin http://a", TOLD.format("cors-allow-origin") +
+                              "* allows any origin"),
+    "ssl_certfile": Idle("--ssl-certfile /a", "`ssl_certfile` and `ssl_keyfile` must be given together"),
+    "ssl_keyfile": Idle("--ssl-keyfile /a", "`ssl_certfile` and `ssl_keyfile` must be given together"),
+}
+GROUP: dict[str, Acts] = OF_MODEL | TLS | {
+    "listen": ALWAYS, "group_name": ALWAYS, "nnodes": ALWAYS, "max_adapter_memory": ALWAYS,
+    "node_rank": Idle("--node-rank 1", "`node_rank` must be < `nnodes`"),
+    "allow_clear_exchange": Idle("--allow-clear-exchange", "`allow_clear_exchange` is for several machines"),
+    "max_concurrent_requests": Idle("--max-concurrent-requests 4 --max-batch-size 2", "--max-concurrent-requests has "
+                                    "no effect: a group runs up to --max-batch-size 2 sequences at once"),
+}
+QUANTIZE: dict[str, Acts] = {
+    "model": ALWAYS, "out": ALWAYS, "method": ALWAYS, "bits": ALWAYS, "granularity": ALWAYS, "calibration": ALWAYS,
+    "samples": ALWAYS, "length": ALWAYS, "judge": ALWAYS, "format_": ALWAYS,
+    "group": Idle("--group 64 --granularity tensor", "--group 64: --granularity tensor has no groups"),
+    "symmetric": Idle("--method squeezellm --asymmetric", "squeezellm has no --asymmetric"),
+    "calibrator": Idle("--method squeezellm --calibrator mse", "and no --calibrator"),
+    "percentile": Idle("--percentile 99", "--percentile 99 is for --calibrator percentile"),
+}
+BENCH_SERVE: dict[str, Acts] = dict.fromkeys((
+    "url", "api", "is_streamed", "api_key", "prompts", "tokenizer", "requests", "output_tokens", "ignore_eos", "limits",
+    "fields", "seed", "warm_up", "timeout", "json_file", "picture_file"), ALWAYS) | {
+    "model": Idle("--model x", "--model: the routes of --api tgi name no model"),
+    "random_tokens": Idle(f"--random 5 --prompts {__file__}", "--prompts and --random exclude each other"),
+    "concurrency": Idle("--concurrency 1 --rate 1", "--concurrency and --rate exclude each other"),
+    "rate": Idle("--rate 1 --concurrency 1", "--concurrency and --rate exclude each other"),
+}
+COMMANDS: dict[str, dict[str, Acts]] = {
+    "serve": SERVE,
+    "group": GROUP,
+    "quantize": QUANTIZE,
+    "convert": {"model": ALWAYS, "out": ALWAYS},
+    "download": {name: OF_MODEL[name] for name in ("model_id", "revision", "huggingface_hub_cache")},
+    "health": dict.fromkeys(("port", "hostname", "ssl_certfile", "timeout"), ALWAYS),
+    "drain": {"group": ALWAYS, "groups": ALWAYS, "undo": ALWAYS, **OF_COMMANDS_TLS,
+              "timeout": Idle("--undo --timeout 5", "`timeout` is not for `undo`, which waits for nothing")},
+    "roll": {"groups": ALWAYS, "restart": ALWAYS, "timeout": ALWAYS, "dry_run": ALWAYS, **OF_COMMANDS_TLS},
+    "tune": dict.fromkeys(("model_id", "num_shard", "dtype", "device", "deterministic", "max_rows"), ALWAYS),
+    "detect-watermark": dict.fromkeys(("model_id", "file", "gamma", "as_json"), ALWAYS),
+    "ray serve": {"file": ALWAYS, "wait": ALWAYS},
+    "ray status": {"name": ALWAYS, "address": ALWAYS, "as_json": ALWAYS},
+    "ray down": {"name": ALWAYS, "address": ALWAYS},
+    "bench serve": BENCH_SERVE,
+    "bench engine": dict.fromkeys(("model", "threads", "rounds", "sequences", "prompt", "new", "prefill", "is_sampled",
+                                   "quantize", "beside", "vllm"), ALWAYS) | {
+        "llama": Idle("--llama /tmp", "--llama needs --gguf"),
+        "gguf": Idle(f"--gguf {__file__}", "--gguf is for --llama, which reads it")},
+    "bench kernels attention": {"threads": ALWAYS, "rounds": ALWAYS},
+    "bench kernels linear": dict.fromkeys(("rows", "threads", "rounds", "contenders", "dtype", "hidden", "layers",
+                                           "heads", "kv_heads", "head_size", "inner", "vocab"), ALWAYS),
+    "bench kernels sampling": dict.fromkeys(("rows", "vocabulary", "threads", "history", "seconds"), ALWAYS),
+}
+NEEDED = {"serve": [MODEL], "group": [MODEL, "--listen", "127.0.0.1:4000"], "quantize": [MODEL, "out"],
+          "download": [MODEL], "drain": ["127.0.0.1:4000"], "roll": ["--groups", "127.0.0.1:4000", "--restart", "x"],
+          "bench serve": [], "bench engine": [MODEL]}
+"""The arguments without which a command does not get as far."""
+
+
+def commands(group: click.Group, names: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, (*names, name))
+        else:
+            assert command is not None
+            yield " ".join((*names, name)), command
+
+
+def test_every_option_of_every_command_is_in_the_table() -> None:
+    found = {name: {option.name for option in command.params if not isinstance(option, Noted | Unsupported)}
+             for name, command in commands(main)}
+    assert found == {name: set(options) for name, options in COMMANDS.items()}
+    assert {option.name for option in launcher.main.params if not isinstance(option, Noted | Unsupported)} - {
+        "version"} == set(SERVE)
+
+
+def test_the_table_of_the_start_is_all_tried() -> None:
+    tried = {name for options in (SERVE, GROUP) for name, acts in options.items()
+             if isinstance(acts, Idle) and "has no effect" in acts.said}
+    assert tried | {"allow_clear_exchange"} == {row.option for row in TABLE}
+
+
+@pytest.fixture
+def invoke(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Result]:
+    """Runs a command up to where something would be started."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(logs, "configure", lambda level, json_output: None)
+    for module in (launcher, group_launch):
+        monkeypatch.setattr(module, "launch", lambda config: 0)
+    monkeypatch.setattr(hub, "find", lambda *_, **__: hub.Checkpoint(Path(MODEL), None))
+    return lambda name, *arguments: CliRunner().invoke(main, [*name.split(), *NEEDED[name], *arguments])
+
+
+CASES = [pytest.param(command, acts, id=f"{command} {option}") for command, options in COMMANDS.items()
+         for option, acts in options.items() if isinstance(acts, Idle)]
+
+
+@pytest.mark.parametrize(("command", "acts"), CASES)
+def test_an_option_without_effect_is_told_or_refused(
+    invoke: Callable[..., Result], command: str, acts: Idle, caplog: pytest.LogCaptureFixture
+) -> None:
+    result = invoke(command, *acts.arguments)
+    assert acts.said in " ".join(f"{result.output} {' '.join(caplog.messages)}".split())
+    assert (result.exit_code == 0) == ("has no effect" in acts.said), result.output
