@@ -11,7 +11,7 @@ from penstock.kernels.kv_cache import KvCache
 from penstock.kernels.paged_attention import allocate_cache
 from penstock.quantization.walk import BLOCK_SIZE, whole_sequence
 from penstock.shard.communication.distributed import Group
-from penstock.shard.models.decoder import Decoder
+from penstock.shard.layers.decoder import Decoder
 from penstock.shard.models.model_options import AS_STORED, ModelOptions
 
 

@@ -17,7 +17,6 @@ from penstock.router.adapters.registry import Registry
 from penstock.router.app import end_router
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.config import RouterConfig
-from penstock.router.engine.limits import LimitError, Limits
 from penstock.router.fleet.errors import FleetError
 from penstock.router.fleet.facts import Facts
 from penstock.router.front.front_server import FrontServer
@@ -25,6 +24,7 @@ from penstock.router.front.remote_engine import RemoteEngine
 from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.groups.finding import Finding
 from penstock.router.launcher_link import LauncherLink
+from penstock.router.limits import LimitError, Limits
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.metrics.processes import Processes
 from penstock.router.metrics.vllm import VllmNames

@@ -22,10 +22,10 @@ from penstock.router.api.http.route import Route, add_routes
 from penstock.router.api.openai.failures import OTHER_PATHS, openai_response, speaks_openai
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.engine.any_engine import AnyEngine
-from penstock.router.engine.limits import Limits
 from penstock.router.generation.poison_memory import PoisonMemory
 from penstock.router.generation.service import SERVICE, ServerInfo, Service
 from penstock.router.generation.validation import Grammars
+from penstock.router.limits import Limits
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.text.tokenizer import Tokenizer
 

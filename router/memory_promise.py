@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from penstock.router.api.http.body_room import least_room
-from penstock.router.engine.limits import Limits
+from penstock.router.limits import Limits
 
 BLOCK_BYTES = 1 << 10
 """What the prefix cache takes to find one block."""

@@ -20,12 +20,12 @@ from penstock.router.app import make_app, make_runner
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.config import RouterConfig
 from penstock.router.engine.any_engine import AnyEngine
-from penstock.router.engine.limits import Limits
 from penstock.router.fleet.facts import Facts
 from penstock.router.generation.poison_memory import PoisonMemory
 from penstock.router.generation.service import ServerInfo
 from penstock.router.generation.validation import Grammars
 from penstock.router.keys import Keys
+from penstock.router.limits import Limits
 from penstock.router.memory_promise import promise
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.text.tokenizer import Tokenizer

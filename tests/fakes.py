@@ -5,10 +5,10 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from penstock.router.engine.limits import Limits
 from penstock.router.fleet.errors import AdapterRefusedError, FleetError
 from penstock.router.fleet.facts import Facts
 from penstock.router.fleet.wire import StreamLimits
+from penstock.router.limits import Limits
 from penstock.router.scheduling.plan import InitialState, Output, Plan, Row, RowResult, StepResult, TopLogprobs
 
 FACTS = Facts(

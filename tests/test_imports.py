@@ -6,6 +6,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -42,9 +43,9 @@ _ABOVE_ENGINE = {"penstock.router.generation", *_API}
 ROOMS = {
     "router/scheduling": {"penstock.router.engine", "penstock.router.fleet", *_ABOVE_ENGINE},
     "router/fleet": {"penstock.router.engine", *_ABOVE_ENGINE},
-    "router/text": _ABOVE_ENGINE,
+    "router/text": {"penstock.router.engine", *_ABOVE_ENGINE},
     "router/grammar": {"penstock.router.engine", *_ABOVE_ENGINE},
-    "router/engine": {"penstock.router.tracing.middleware", *_ABOVE_ENGINE},
+    "router/engine": {"penstock.router.tracing", *_ABOVE_ENGINE},
     "router/metrics": _ABOVE_ENGINE,
     "router/chat": {"penstock.router.engine", "penstock.router.fleet", *_ABOVE_ENGINE},
     "router/generation": _API,
@@ -62,8 +63,8 @@ ROOMS = {
                        "penstock.shard.layers"},
     "shard/layers": {"penstock.shard.execution", "penstock.shard.serving", "penstock.shard.startup"},
     "shard/fallback": {"penstock.shard.execution", "penstock.shard.serving", "penstock.shard.startup"},
-    "shard/models": {"penstock.shard.fallback", "penstock.shard.execution", "penstock.shard.serving",
-                     "penstock.shard.startup"},
+    "shard/models": {"penstock.shard.layers", "penstock.shard.fallback", "penstock.shard.execution",
+                     "penstock.shard.serving", "penstock.shard.startup"},
     "shard/execution": {"penstock.shard.serving", "penstock.shard.startup"},
     "shard/serving": {"penstock.shard.startup"},
     "bench/load": {"penstock.router", "penstock.shard", "penstock.kernels", "penstock.protos", "penstock.bench.engine",
@@ -91,6 +92,7 @@ KNOW_OPENTELEMETRY = {"router/tracing/middleware.py", "router/tracing/generative
                       "telemetry/export.py"}
 
 
+@functools.cache
 def source_files(*folders: str) -> list[str]:
     files = (path for folder in folders for path in (ROOT / folder).rglob("*.py") if not (ROOT / folder).is_symlink())
     return sorted({str(path.relative_to(ROOT)) for path in files
@@ -170,6 +172,28 @@ def test_a_package_imports_what_its_docstring_says(package):
     forbidden = set().union(*(names for room, names in {**FORBIDDEN, **ROOMS}.items()
                               if f"{package}/".startswith(f"{room}/")))
     assert {name for name in allowed if is_below(name, forbidden)} == set()
+
+
+def room_of(file: str) -> str:
+    """Returns the folder of a file, or the file itself where it stands beside folders."""
+    folder = file.rpartition("/")[0]
+    return file if any(other.startswith(f"{folder}/") and other.count("/") > file.count("/")
+                       for other in source_files(folder.partition("/")[0])) else folder
+
+
+@pytest.mark.parametrize("name_of", [str, room_of], ids=["files", "rooms"])
+def test_no_imports_go_in_a_circle(name_of):
+    """Imports for types alone count, too."""
+    modules = {f"penstock.{file.removesuffix('.py').removesuffix('/__init__').replace('/', '.')}": file
+               for file in source_files(*PACKAGES)}
+    graph: dict[str, set[str]] = {}
+    for file in modules.values():
+        found = {modules.get(name) or modules.get(name.rpartition(".")[0]) for name in imports(file)} - {None}
+        graph.setdefault(name_of(file), set()).update(map(name_of, found))
+    for name, others in graph.items():
+        others.discard(name)
+    assert sum(map(len, graph.values())) > 300
+    TopologicalSorter(graph).prepare()  # raises an error that names the circle
 
 
 def test_scheduling_is_pure():

@@ -21,11 +21,11 @@ import torch
 from tqdm import tqdm
 
 from penstock.bench.engine.memory_bound import read_bytes
-from penstock.bench.engine.trial import Result, Trial
 from penstock.bench.load.option_types import Numbers
 from penstock.bench.programs.children import exit_on_sigterm
 from penstock.bench.programs.model import existing_model
 from penstock.bench.programs.peers import CHECKPOINT, Engine, find_peers, own_engine, peer_options
+from penstock.bench.programs.trial import Result, Trial
 from penstock.checkpoints.gguf.folder import checkpoint_of
 from penstock.shard.config import physical_cores
 

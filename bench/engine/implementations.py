@@ -9,8 +9,8 @@ from statistics import median
 import click
 
 from penstock.bench.engine.own import OwnEngine
-from penstock.bench.engine.trial import Trial
 from penstock.bench.programs.model import existing_model
+from penstock.bench.programs.trial import Trial
 from penstock.shard.config import ShardConfig
 
 TRIALS = [Trial("decode, 1 sequence", 1, 128, 48), Trial("decode, 4", 4, 128, 48), Trial("decode, 16", 16, 128, 32),

@@ -11,7 +11,7 @@ from itertools import count
 from multiprocessing.connection import Connection
 
 from penstock.bench.engine.sequences import GREEDY, Sequences, random_prompts
-from penstock.bench.engine.trial import Result, Split, Trial
+from penstock.bench.programs.trial import Result, Split, Trial
 from penstock.kernels import dispatch
 from penstock.shard.communication.distributed import connect
 from penstock.shard.config import ShardConfig

@@ -18,11 +18,11 @@ import click
 
 from penstock.bench.engine.command import Rounds, make_trials, memory_speed, print_table
 from penstock.bench.engine.memory_bound import read_bytes, rounded_bytes
-from penstock.bench.engine.trial import Result, Trial
 from penstock.bench.load.option_types import Numbers
 from penstock.bench.programs.children import exit_on_sigterm
 from penstock.bench.programs.model import existing_model
 from penstock.bench.programs.peers import DIRECTORY, own_engine
+from penstock.bench.programs.trial import Result, Trial
 from penstock.shard.config import physical_cores
 
 COUNTS = (1, 2, 4, 8, 16)

@@ -11,9 +11,9 @@ from typing import Any, Protocol, TypeVar
 
 import click
 
-from penstock.bench.engine.trial import Result, Trial
 from penstock.bench.programs.children import Child, last_lines
 from penstock.bench.programs.root import ROOT
+from penstock.bench.programs.trial import Result, Trial
 
 Command = TypeVar("Command", bound=Callable[..., None])
 DIRECTORY = click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path)

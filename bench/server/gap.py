@@ -16,11 +16,11 @@ from pathlib import Path
 import click
 
 from penstock.bench.engine.own import KV_MEMORY, budget, trial_sequences
-from penstock.bench.engine.trial import Trial
 from penstock.bench.programs.children import Child, exit_on_sigterm
 from penstock.bench.programs.model import existing_model
 from penstock.bench.programs.peers import DIRECTORY
 from penstock.bench.programs.root import ROOT
+from penstock.bench.programs.trial import Trial
 from penstock.router.fleet.client import ShardClient
 from penstock.router.fleet.wire import StreamLimits, encode_plan
 from penstock.router.scheduling.plan import InitialState, Output, Plan, Row, Sampling, StepResult

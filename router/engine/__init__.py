@@ -1,2 +1,2 @@
-"""The task that drives a group of shards and the state of each request; may import adapters, config, errors, fleet,
-grammar, metrics, scheduling, system, text and tracing."""
+"""The task that drives a group of shards and the state of each request; may import adapters, errors, fleet, grammar,
+limits, metrics, scheduling, system and text."""

@@ -6,9 +6,9 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from penstock.router.adapters.source import AdapterSource
-from penstock.router.engine.limits import Limits
 from penstock.router.engine.receiver import Receiver
 from penstock.router.fleet.facts import Facts
+from penstock.router.limits import Limits
 
 
 class AnyEngine(Protocol):

@@ -14,7 +14,6 @@ from penstock.router.adapters.registry import Adapter, Registry
 from penstock.router.engine.adapter_loader import AdapterLoader
 from penstock.router.engine.downtime import Downtime
 from penstock.router.engine.guessers import Guessers
-from penstock.router.engine.limits import Limits
 from penstock.router.engine.receiver import Receiver
 from penstock.router.engine.request import Request
 from penstock.router.engine.request_table import RequestState, RequestTable
@@ -28,6 +27,7 @@ from penstock.router.fleet.wire import StreamLimits
 from penstock.router.grammar.cursor import GrammarCursor
 from penstock.router.grammar.mask_worker import MaskWorker
 from penstock.router.grammar.spec import GrammarSpec
+from penstock.router.limits import Limits
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling import sequence
 from penstock.router.scheduling.plan import FinishReason, Plan, PromptLogprobsPart, StepResult, Verified

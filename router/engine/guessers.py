@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from penstock.router.engine.request import Request
 from penstock.router.scheduling.death_record import DeathRecord
-from penstock.router.scheduling.speculation.guesser import DraftedGuesser, Guesser, LookupGuesser, common_share
+from penstock.router.scheduling.guesser import Guesser
+from penstock.router.scheduling.speculation.guesser import DraftedGuesser, LookupGuesser, common_share
 from penstock.router.scheduling.suspects import MAX_DEATHS_GUESSING
 
 

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from penstock.router.adapters.registry import Adapter
+from penstock.router.engine.trace import Trace
 from penstock.router.grammar.matcher import Grammar
 from penstock.router.grammar.spec import GrammarSpec
 from penstock.router.scheduling.plan import Sampling
-from penstock.router.tracing.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from penstock.router.engine.receiver import Receiver
 from penstock.router.errors import GenerationError, RouterError
 from penstock.router.grammar.cursor import GrammarCursor, MaskResult
+from penstock.router.scheduling.guesser import Guesser
 from penstock.router.scheduling.plan import FinishReason, Plan, Sampled
-from penstock.router.scheduling.speculation.guesser import Guesser
 
 log = logging.getLogger(__name__)
 

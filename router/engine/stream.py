@@ -8,9 +8,9 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from penstock.router.engine.request import Request
+from penstock.router.engine.text_path import TextPath
 from penstock.router.errors import RouterError
 from penstock.router.scheduling.plan import FinishReason, PromptLogprobsPart, Sampled, TopLogprobs, Verified
-from penstock.router.text.text_path import TextPath
 
 
 class Token(NamedTuple):

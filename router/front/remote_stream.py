@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable
 
 from penstock.router.engine.request import Request
+from penstock.router.engine.trace import Note
 from penstock.router.errors import RouterError
 from penstock.router.front.messages import Began
 from penstock.router.scheduling.plan import FinishReason, PromptLogprobsPart, Sampled, Verified
-from penstock.router.tracing.trace import Note
 
 
 class RemoteStream:

@@ -11,15 +11,15 @@ from typing import Self
 from penstock.router import request_id
 from penstock.router.engine.request import Request
 from penstock.router.engine.stream import Ending, Event, Guesses, PromptLogprobs, Queue, Stream, Token
+from penstock.router.engine.text_path import TextPath
 from penstock.router.errors import Dropped, KilledGroup, RouterError, ValidationError
+from penstock.router.generation import request_record
 from penstock.router.generation.identity import Identity
 from penstock.router.generation.service import Service
 from penstock.router.generation.spec import GenerationSpec
 from penstock.router.generation.validation import check_mode, validate
 from penstock.router.metrics.metrics import Metrics
-from penstock.router.records import request_record
 from penstock.router.scheduling.plan import FinishReason
-from penstock.router.text.text_path import TextPath
 
 log = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from aiohttp import web
 from penstock.router.adapters.registry import Registry
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.engine.any_engine import AnyEngine
-from penstock.router.engine.limits import Limits
 from penstock.router.generation.poison_memory import PoisonMemory
 from penstock.router.generation.validation import Grammars
+from penstock.router.limits import Limits
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.text.tokenizer import Tokenizer
 

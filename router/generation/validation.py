@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from penstock.router.adapters.registry import Adapter, Registry
-from penstock.router.engine.limits import Limits
 from penstock.router.engine.request import Request
 from penstock.router.errors import ValidationError
 from penstock.router.fleet.facts import Facts
@@ -17,6 +16,7 @@ from penstock.router.generation.spec import TGI_NAMES, FieldNames, GenerationSpe
 from penstock.router.grammar.forms import parse_grammar
 from penstock.router.grammar.matcher import Grammar, GrammarError
 from penstock.router.grammar.spec import GrammarSpec
+from penstock.router.limits import Limits
 from penstock.router.scheduling.plan import Sampling
 from penstock.router.text.encoding import TokenizerError, TooManyTokens
 from penstock.router.text.tokenizer import Tokenizer

@@ -6,7 +6,6 @@ from functools import partial
 from penstock.router.adapters.registry import Registry
 from penstock.router.config import RouterConfig
 from penstock.router.engine.engine import Engine
-from penstock.router.engine.limits import LimitError, Limits
 from penstock.router.fleet.client import ShardClient
 from penstock.router.fleet.directory import Places
 from penstock.router.fleet.facts import Facts
@@ -14,6 +13,7 @@ from penstock.router.fleet.fleet import GrpcFleet
 from penstock.router.fleet.groups_spec import GroupsSpec
 from penstock.router.groups.groups import Groups
 from penstock.router.groups.roster import Roster
+from penstock.router.limits import LimitError, Limits
 from penstock.router.metrics.metrics import Metrics
 
 

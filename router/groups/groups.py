@@ -12,7 +12,6 @@ from typing import Any
 from penstock.router.adapters.registry import Registry
 from penstock.router.adapters.source import AdapterSource
 from penstock.router.engine.engine import Engine
-from penstock.router.engine.limits import Limits
 from penstock.router.engine.receiver import Receiver
 from penstock.router.engine.request import Request
 from penstock.router.engine.transfer import Transfer
@@ -21,6 +20,7 @@ from penstock.router.fleet.errors import OtherFacts
 from penstock.router.fleet.facts import Facts
 from penstock.router.groups.member import Member
 from penstock.router.groups.moving import chosen, most_tokens, move_requests
+from penstock.router.limits import Limits
 from penstock.router.metrics.metrics import Metrics
 
 log = logging.getLogger(__name__)

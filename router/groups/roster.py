@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from penstock.router.engine.engine import Engine
-from penstock.router.engine.limits import LimitError
 from penstock.router.fleet.client import ShardClient
 from penstock.router.fleet.directory import Directory
 from penstock.router.fleet.errors import FleetError, OtherFacts
@@ -17,6 +16,7 @@ from penstock.router.fleet.fleet import GrpcFleet
 from penstock.router.fleet.wire import ShardFacts
 from penstock.router.groups.groups import Groups
 from penstock.router.groups.member import Member
+from penstock.router.limits import LimitError
 from penstock.system import addresses as addressing
 
 log = logging.getLogger(__name__)

@@ -1,1 +1,1 @@
-"""The series that Prometheus reads; may import engine, errors and scheduling."""
+"""The series that Prometheus reads; may import errors, limits and scheduling."""

@@ -21,8 +21,8 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, values
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from penstock.router.engine.limits import Limits
 from penstock.router.errors import RouterError
+from penstock.router.limits import Limits
 from penstock.router.metrics import exposition
 from penstock.router.metrics.adapters import AdapterMetrics
 from penstock.router.metrics.groups import GroupMetrics

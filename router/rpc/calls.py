@@ -11,9 +11,9 @@ from penstock.router import request_id
 from penstock.router.api.http.access import Access
 from penstock.router.api.http.failures import to_router_error
 from penstock.router.errors import Dropped, RouterError, Unauthorized
+from penstock.router.generation import request_log
+from penstock.router.generation.request_record import RequestRecord, recording
 from penstock.router.metrics.metrics import Metrics
-from penstock.router.records import request_log
-from penstock.router.records.request_record import RequestRecord, recording
 from penstock.router.rpc.errors import code_of, details_of
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from collections.abc import Sequence as Items
 
+from penstock.router.scheduling.guesser import PROPOSED
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.plan import (
     Confirmed,
@@ -16,7 +17,6 @@ from penstock.router.scheduling.plan import (
     Verified,
 )
 from penstock.router.scheduling.sequence import Sequence
-from penstock.router.scheduling.speculation.guesser import PROPOSED
 
 
 def decode_row(sequence: Sequence, guesses: Items[int]) -> Row:

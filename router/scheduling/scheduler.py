@@ -19,7 +19,7 @@ from dataclasses import replace
 from penstock.router.scheduling.adapter_turns import AdapterTurns, in_the_way, wanted
 from penstock.router.scheduling.death_record import Released
 from penstock.router.scheduling.draft import Draft
-from penstock.router.scheduling.fork import blocks_needed, make_fork, take_answer
+from penstock.router.scheduling.forking import blocks_needed, make_fork, take_answer
 from penstock.router.scheduling.live_prefixes import LivePrefixes
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.places import Places, by_age

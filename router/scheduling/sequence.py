@@ -5,9 +5,9 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from penstock.router.scheduling.death_record import DeathRecord
+from penstock.router.scheduling.guesser import Guesser
 from penstock.router.scheduling.plan import FinishReason, Sampling
 from penstock.router.scheduling.prefix_cache import Node
-from penstock.router.scheduling.speculation.guesser import Guesser
 
 if TYPE_CHECKING:
     from penstock.router.scheduling.fork import Fork

@@ -1,1 +1,1 @@
-"""From text to token ids and back, and the search for the end of an answer; may import engine and system."""
+"""From text to token ids and back, and the search for the end of an answer; may import system."""

@@ -1,1 +1,1 @@
-"""The spans of requests, for OpenTelemetry; may import engine, errors, records, request_id and routing."""
+"""The spans of requests, for OpenTelemetry; may import engine, errors, generation, request_id and routing."""

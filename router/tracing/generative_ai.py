@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from opentelemetry.util.types import AttributeValue
 
-from penstock.router.records.request_record import RequestRecord
+from penstock.router.generation.request_record import RequestRecord
 
 PROVIDER = "penstock"
 _INT64 = 2**63

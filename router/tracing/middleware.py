@@ -19,13 +19,13 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AttributeValue
 
 from penstock.router.engine.stream import Stream
+from penstock.router.engine.trace import Note
 from penstock.router.errors import Dropped, GenerationError, RouterError
-from penstock.router.records import request_record
-from penstock.router.records.request_record import RequestRecord
+from penstock.router.generation import request_record
+from penstock.router.generation.request_record import RequestRecord
 from penstock.router.request_id import current as current_request
 from penstock.router.routing import route_of
 from penstock.router.tracing.generative_ai import answered, asked
-from penstock.router.tracing.trace import Note
 
 Attributes = Mapping[str, AttributeValue]
 _FAILURES = {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}

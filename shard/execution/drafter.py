@@ -26,7 +26,7 @@ from penstock.shard.execution.graphs import StepGraphs
 from penstock.shard.execution.kv_cache import KvShape, cache_dtype
 from penstock.shard.execution.slots import Bounds, SlotTable
 from penstock.shard.execution.step import Row, Step
-from penstock.shard.models.decoder import Decoder
+from penstock.shard.layers.decoder import Decoder
 from penstock.shard.models.keys import ModelConfigError
 from penstock.shard.models.model import Hidden, Model, ModelFacts
 from penstock.shard.models.model_options import AS_STORED

@@ -35,7 +35,7 @@ from penstock.shard.execution.sampler import SamplingBatch
 from penstock.shard.execution.slots import Bounds, OrderError, SlotTable
 from penstock.shard.execution.step import Facts, RowResult, Step, StepResult, StreamLimits
 from penstock.shard.execution.watermark import Watermark
-from penstock.shard.models.decoder import Decoder
+from penstock.shard.layers.decoder import Decoder
 from penstock.shard.models.keys import ModelConfigError
 from penstock.shard.models.model import Hidden
 from penstock.shard.models.stage import Stage

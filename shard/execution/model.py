@@ -3,7 +3,7 @@
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.gpu_memory import options_of
-from penstock.shard.models.decoder import Decoder
+from penstock.shard.layers.decoder import Decoder
 from penstock.shard.models.keys import ModelConfigError
 from penstock.shard.models.model import Model
 from penstock.shard.models.reading import DTYPES, is_native

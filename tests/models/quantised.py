@@ -13,7 +13,7 @@ from torch import Tensor
 
 from penstock.kernels.linear import PackedWeight, pack
 from penstock.shard.communication.distributed import Group
-from penstock.shard.models.decoder import Decoder
+from penstock.shard.layers.decoder import Decoder
 from penstock.shard.models.keys import ModelConfigError
 from penstock.shard.models.model_options import BF16, ModelOptions
 from penstock.shard.models.reading import read_model_config

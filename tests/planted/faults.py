@@ -95,10 +95,10 @@ FAULTS = (
           "    largest = tl.max(largest) + 0 * largest\n    scale = tl.div_rn(largest,", _KV),
 
     Fault("text", "half-a-character-is-given", "router/text/detokenizer.py", "_MAX_HELD = 3", "_MAX_HELD = 1", _TEXT),
-    Fault("text", "stop-string-cut-off", "router/text/text_path.py", "text[:match.end]", "text[:match.start]", _TEXT),
+    Fault("text", "stop-string-cut-off", "router/engine/text_path.py", "text[:match.end]", "text[:match.start]", _TEXT),
     Fault("text", "last-stop-string-counts", "router/text/stopping.py",
           "end, start = min(found)", "end, start = max(found)", _TEXT),
-    Fault("text", "stops-within-min-tokens", "router/text/text_path.py",
+    Fault("text", "stops-within-min-tokens", "router/engine/text_path.py",
           "if not self._num_unstopped:", "if self._num_unstopped >= 0:", _TEXT),
 
     Fault("api", "permits-lost-with-errors", "router/groups/groups.py",

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from penstock.quantization import run as run_module
 from penstock.quantization.command import main
 from penstock.shard.communication.distributed import Group
-from penstock.shard.models.decoder import Decoder
+from penstock.shard.layers.decoder import Decoder
 from tests.family_models import make_family
 from tests.paths import ROOT
 from tests.tiny_models import make_tiny, prompt_logits, random_ids

@@ -16,7 +16,7 @@ from penstock.launcher.launch import main
 from penstock.router.__main__ import _adapters, serve
 from penstock.router.adapters.source import AdapterSource
 from penstock.router.config import RouterConfig
-from penstock.router.engine.limits import LimitError, Limits
+from penstock.router.limits import LimitError, Limits
 from penstock.router.notices import Notice, NoticePipe, giving_signs
 from penstock.router.text.tokenizer import Tokenizer
 from penstock.system.arguments import InvalidArgument

@@ -14,7 +14,7 @@ from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.step import Sampling
-from penstock.shard.models.decoder import Decoder
+from penstock.shard.layers.decoder import Decoder
 from penstock.shard.models.model_options import AS_STORED, ModelOptions
 from tests.family_models import reference
 from tests.shard.ranks import Outputs, make_config, run, run_each

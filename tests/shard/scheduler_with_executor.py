@@ -11,9 +11,9 @@ import numpy as np
 from penstock.kernels.kv_cache import KvCache
 from penstock.router.fleet import wire as router_wire
 from penstock.router.scheduling import plan as router_plan
+from penstock.router.scheduling.guesser import PROPOSED, Alternative, Guesser
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence as Scheduled
-from penstock.router.scheduling.speculation.guesser import PROPOSED, Alternative, Guesser
 from penstock.router.scheduling.speculation.speculation import Speculation
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.masks import Masks

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from penstock.kernels.linear import linear
 from penstock.shard.communication.distributed import Group, connect, tree_sum
+from penstock.shard.layers.decoder import Decoder
 from penstock.shard.layers.heads import OwnHeads
-from penstock.shard.models.decoder import Decoder
 from penstock.shard.models.model_options import AS_STORED, ModelOptions
 from penstock.shard.models.reading import read_model_config
 from penstock.shard.weights.checkpoint import Checkpoint

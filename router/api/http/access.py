@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from aiohttp import hdrs, web
 
 from penstock.router.errors import Unauthorized
+from penstock.router.generation import request_record
 from penstock.router.generation.identity import KEY, OUTPUT_IDS, REPEAT, RESUME
 from penstock.router.keys import Keys
-from penstock.router.records import request_record
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Admission = Callable[[str], bool]

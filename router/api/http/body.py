@@ -13,10 +13,10 @@ from aiohttp.http_exceptions import PayloadEncodingError
 from pydantic_core import ErrorDetails
 
 from penstock.router.api.http.body_room import ROOM, SMALL
-from penstock.router.engine.limits import Limits
 from penstock.router.errors import TooLarge, TooSlow, Unreadable, WrongContentType, WrongShape
 from penstock.router.generation.parameters import Body
 from penstock.router.generation.service import SERVICE
+from penstock.router.limits import Limits
 from penstock.system.json_objects import check_amount
 
 AnyBody = TypeVar("AnyBody", bound=Body)

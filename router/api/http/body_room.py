@@ -8,7 +8,7 @@ from functools import partial
 from aiohttp import web
 
 from penstock.router.api.http.access import Handler
-from penstock.router.engine.limits import Limits
+from penstock.router.limits import Limits
 
 SMALL = 1 << 16
 """Bodies up to so many bytes need no room: what a request takes in any case covers them."""

@@ -6,9 +6,9 @@ from aiohttp import hdrs, web
 
 from penstock.router.api.http.access import Handler
 from penstock.router.errors import Dropped, Unhealthy
+from penstock.router.generation import request_log
+from penstock.router.generation.request_record import recording
 from penstock.router.generation.service import SERVICE
-from penstock.router.records import request_log
-from penstock.router.records.request_record import recording
 from penstock.router.routing import route_of
 
 _READING = (hdrs.METH_GET, hdrs.METH_HEAD, hdrs.METH_OPTIONS)

@@ -14,7 +14,7 @@ from penstock.router.errors import (
     Unreadable,
     WrongMethod,
 )
-from penstock.router.records import request_record
+from penstock.router.generation import request_record
 
 log = logging.getLogger(__name__)
 

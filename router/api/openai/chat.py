@@ -17,13 +17,13 @@ from penstock.router.api.openai.failures import speaks_openai
 from penstock.router.api.openai.manner import Manner, manner_of
 from penstock.router.chat.tools_format import CallFormat
 from penstock.router.errors import Overloaded, RouterError, ValidationError
+from penstock.router.generation import request_record
 from penstock.router.generation.answers import Answers, answering
 from penstock.router.generation.identity import OUTPUT_IDS, Identity, Wish, identify
 from penstock.router.generation.other_fields import REFUSED_IN_PROMPTS, refuse_unsupported
 from penstock.router.generation.service import SERVICE, Service
 from penstock.router.generation.spec import GenerationSpec
 from penstock.router.generation.text_tokens import split
-from penstock.router.records import request_record
 
 
 async def chat_completions(request: web.Request) -> web.StreamResponse:

@@ -3,11 +3,11 @@
 from penstock.router.api.openai.bodies import CompletionBody
 from penstock.router.api.openai.manner import manner_of
 from penstock.router.api.openai.parameters import max_tokens, parameters
-from penstock.router.engine.limits import Limits
 from penstock.router.errors import SuffixNotSupported, TooManyPrompts, ValidationError
 from penstock.router.generation.other_fields import REFUSED_IN_COMPLETIONS, refuse_unsupported
 from penstock.router.generation.service import Service
 from penstock.router.generation.spec import GenerationSpec
+from penstock.router.limits import Limits
 
 
 def parse(body: CompletionBody, service: Service) -> list[GenerationSpec]:

@@ -15,11 +15,11 @@ from penstock.router.api.openai.completion_spec import is_prompt_only, parse
 from penstock.router.api.openai.envelope import DONE, count_refusal, count_usage, head
 from penstock.router.api.openai.manner import manner_of
 from penstock.router.engine.stream import Event, Token
+from penstock.router.generation import request_record
 from penstock.router.generation.answers import Answer, Answers, answering, mean_logprob, tokens_of
 from penstock.router.generation.identity import Identity, identify
 from penstock.router.generation.service import SERVICE, Service
 from penstock.router.generation.spec import GenerationSpec
-from penstock.router.records import request_record
 
 _KIND = "text_completion"
 

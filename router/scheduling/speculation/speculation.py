@@ -5,9 +5,9 @@ from collections.abc import Collection, Mapping
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
+from penstock.router.scheduling.guesser import PROPOSED, Alternative, Guesser
 from penstock.router.scheduling.plan import Plan, Row, StepResult
 from penstock.router.scheduling.sequence import Sequence, Status
-from penstock.router.scheduling.speculation.guesser import PROPOSED, Alternative, Guesser
 from penstock.router.scheduling.speculation.proposing_cost import ProposingCost
 from penstock.router.scheduling.speculation.step_cost import StepCost
 

@@ -6,7 +6,7 @@ from click.testing import CliRunner
 from penstock.bench.engine.command import Rounds
 from penstock.bench.engine.memory_bound import read_bytes, rounded_bytes
 from penstock.bench.engine.scaling import forms, main, share_of_linear, table
-from penstock.bench.engine.trial import Result, Trial
+from penstock.bench.programs.trial import Result, Trial
 from penstock.shard.config import physical_cores
 from tests.tiny_models import DEMO_MODEL
 

@@ -14,7 +14,7 @@ import tokenizers
 from penstock.checkpoints.gguf.folder import checkpoint_files, checkpoint_of
 from penstock.checkpoints.gguf.metadata import GgufError
 from penstock.shard.communication.distributed import Group
-from penstock.shard.models.decoder import Decoder
+from penstock.shard.layers.decoder import Decoder
 from penstock.shard.models.keys import ModelConfigError
 from penstock.shard.weights.stored import CheckpointError
 from tests.checkpoints.gguf.drafts import Draft, read, spoil, text

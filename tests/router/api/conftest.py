@@ -20,10 +20,10 @@ from tokenizers import Tokenizer as ParsedTokenizer
 from penstock.router.app import IDLE_SECONDS, make_app, make_runner
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.engine.engine import Engine
-from penstock.router.engine.limits import Limits
 from penstock.router.generation.service import ServerInfo
 from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.groups.groups import Groups
+from penstock.router.limits import Limits
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling.plan import Row
 from penstock.router.text import encoding

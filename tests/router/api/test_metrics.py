@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.engine.request import Request
+from penstock.router.engine.text_path import Piece, TextPath
 from penstock.router.errors import RouterError
 from penstock.router.fleet.errors import FleetError
 from penstock.router.generation import answers
@@ -19,7 +20,6 @@ from penstock.router.groups.groups import Groups
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling.occupancy import Occupancy
 from penstock.router.scheduling.plan import Admission, FinishReason, Plan, Row, Sampled, StepResult
-from penstock.router.text.text_path import Piece, TextPath
 from penstock.router.text.tokenizer import Tokenizer
 from tests.fakes import LIMITS
 from tests.router.api.conftest import Server, Start, until

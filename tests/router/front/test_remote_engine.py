@@ -12,6 +12,7 @@ from penstock.router.adapters.registry import Registry
 from penstock.router.adapters.source import AdapterSource
 from penstock.router.engine.engine import Engine
 from penstock.router.engine.request import Request
+from penstock.router.engine.trace import Trace
 from penstock.router.errors import (
     AdapterNotFound,
     GenerationError,
@@ -30,7 +31,6 @@ from penstock.router.grammar.spec import GrammarSpec
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling.plan import FinishReason, Sampling
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS
-from penstock.router.tracing.trace import Trace
 from tests.fakes import FACTS, LIMITS, ScriptedFleet
 from tests.router.adapters.folders import write_adapter
 from tests.router.front.fronts import (

@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 from penstock.router.engine.engine import Engine
-from penstock.router.engine.limits import Limits
 from penstock.router.engine.request import Request
 from penstock.router.errors import GenerationError, KilledGroup, Unhealthy
 from penstock.router.fleet.errors import FleetError
@@ -17,6 +16,7 @@ from penstock.router.fleet.facts import Facts
 from penstock.router.groups import groups as groups_module
 from penstock.router.groups.groups import Groups
 from penstock.router.groups.member import Member
+from penstock.router.limits import Limits
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling.plan import Sampling
 from tests.fakes import FACTS, LIMITS, ScriptedFleet

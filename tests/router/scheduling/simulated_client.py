@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 
+from penstock.router.scheduling.guesser import PROPOSED, Alternative
 from penstock.router.scheduling.plan import InitialState, Plan, Row
 from penstock.router.scheduling.sequence import Sequence
-from penstock.router.scheduling.speculation.guesser import PROPOSED, Alternative
 from tests.router.scheduling.shard_mirror import Resident, extend, sample
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from penstock.kernels.lora import AdapterRows
 from penstock.shard.adapters.store import AdapterStore
 from penstock.shard.communication.distributed import Group
-from penstock.shard.models.decoder import Decoder
+from penstock.shard.layers.decoder import Decoder
 from tests.adapter_files import LINEARS, make_adapter, merged_weights
 from tests.family_models import make_family
 from tests.tiny_models import make_tiny, prompt_logits

@@ -15,7 +15,7 @@ from penstock.shard.adapters.config import READ, REFUSED, WITHOUT_EFFECT, Adapte
 from penstock.shard.adapters.error import AdapterError
 from penstock.shard.adapters.store import AdapterStore
 from penstock.shard.communication.distributed import Group
-from penstock.shard.models.decoder import Decoder
+from penstock.shard.layers.decoder import Decoder
 from tests.adapter_files import LINEARS
 from tests.tiny_models import make_tiny, prompt_logits
 

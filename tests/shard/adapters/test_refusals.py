@@ -14,7 +14,7 @@ from penstock.shard.adapters.error import AdapterError
 from penstock.shard.adapters.load import load_adapter
 from penstock.shard.adapters.store import AdapterStore
 from penstock.shard.communication.distributed import Group
-from penstock.shard.models.decoder import Decoder
+from penstock.shard.layers.decoder import Decoder
 from penstock.shard.weights.sites import Adaptable
 from tests.adapter_files import make_adapter
 from tests.family_models import make_family

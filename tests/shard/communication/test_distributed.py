@@ -18,7 +18,7 @@ from penstock.kernels.linear import linear, pack
 from penstock.shard.communication.device_links import DeviceLinks
 from penstock.shard.communication.distributed import Group, connect, tree_sum
 from penstock.shard.communication.links import SocketLinks, meet
-from penstock.shard.models.decoder import Decoder
+from penstock.shard.layers.decoder import Decoder
 from tests.other_user import OTHER_USER, only_root, other_user
 from tests.shard.spawned_ranks import Results, run_ranks
 from tests.tiny_models import make_tiny, prompt_logits, random_ids

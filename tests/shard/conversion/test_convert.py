@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from penstock.shard.communication.distributed import Group
 from penstock.shard.conversion.command import main
-from penstock.shard.models.decoder import Decoder
+from penstock.shard.layers.decoder import Decoder
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.stored import CheckpointError
 from tests.tiny_models import make_tiny, prompt_logits, random_ids

@@ -17,7 +17,7 @@ from penstock.shard.communication.distributed import Group, connect
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.model_name import ModelName, Naming, numerics
-from penstock.shard.models.decoder import Decoder
+from penstock.shard.layers.decoder import Decoder
 from penstock.shard.models.reading import read_model_config
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.safetensors_files import SINGLE_FILE

@@ -3,9 +3,9 @@
 import torch
 
 from penstock.shard.communication.distributed import Group
+from penstock.shard.layers import decoder
 from penstock.shard.layers.block import AttentionHalf, FeedForwardHalf
-from penstock.shard.models import decoder
-from penstock.shard.models.decoder import Decoder
+from penstock.shard.layers.decoder import Decoder
 from tests.kernels.compiled import poison
 
 WIDTH = 72

@@ -12,6 +12,7 @@ from penstock.kernels.paged_attention import allocate_cache
 from penstock.shard.communication.distributed import Group
 from penstock.shard.layers import fused
 from penstock.shard.layers.block import FeedForwardHalf, ParallelBlock, SerialBlock
+from penstock.shard.layers.decoder import Decoder
 from penstock.shard.layers.fused import (
     FusedAttention,
     FusedMlp,
@@ -22,7 +23,6 @@ from penstock.shard.layers.fused import (
 )
 from penstock.shard.layers.mlp import Mlp
 from penstock.shard.layers.norm import LayerNorm
-from penstock.shard.models.decoder import Decoder
 from tests import kernel_sets
 from tests.kernels.accuracy import DTYPES
 from tests.kernels.compiled import poison

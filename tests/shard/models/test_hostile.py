@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.shard.communication.distributed import Group
-from penstock.shard.models.decoder import Decoder
+from penstock.shard.layers.decoder import Decoder
 from penstock.shard.models.keys import ModelConfigError
 from penstock.shard.weights.stored import CheckpointError
 from tests.family_models import make_family

@@ -10,8 +10,8 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from penstock.shard.communication.distributed import Group
+from penstock.shard.layers.decoder import Decoder
 from penstock.shard.layers.rope import Rotary
-from penstock.shard.models.decoder import Decoder
 from penstock.shard.models.keys import ModelConfigError
 from penstock.shard.models.model_options import ModelOptions
 from penstock.shard.models.reading import read_model_config

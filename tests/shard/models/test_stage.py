@@ -12,7 +12,7 @@ from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.model import load_model
-from penstock.shard.models.decoder import Decoder
+from penstock.shard.layers.decoder import Decoder
 from penstock.shard.models.keys import ModelConfigError
 from penstock.shard.models.names import USUAL_NAMES
 from penstock.shard.models.stage import WHOLE, Stage

@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from penstock.shard.communication.distributed import Group
-from penstock.shard.models.decoder import Decoder
+from penstock.shard.layers.decoder import Decoder
 from tests.pairwise import pairwise
 from tests.tiny_models import SCALINGS, SLIDING_LAYERS, WINDOW, make_tiny, prompt_logits, random_ids
 

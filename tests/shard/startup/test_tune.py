@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from penstock.launcher.cli import main as penstock
 from penstock.shard.communication.distributed import Group
-from penstock.shard.models.decoder import Decoder
+from penstock.shard.layers.decoder import Decoder
 from penstock.shard.models.reading import read_model_config
 from penstock.shard.startup import tune
 from penstock.shard.weights import dense

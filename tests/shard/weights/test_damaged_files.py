@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from penstock.shard.communication.distributed import Group
-from penstock.shard.models.decoder import Decoder
+from penstock.shard.layers.decoder import Decoder
 from penstock.shard.models.keys import ModelConfigError
 from penstock.shard.models.reading import read_model_config
 from penstock.shard.weights.stored import CheckpointError

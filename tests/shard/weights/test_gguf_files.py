@@ -12,7 +12,7 @@ from torch import Tensor
 from penstock.checkpoints.gguf.folder import checkpoint_of
 from penstock.kernels.linear import linear
 from penstock.shard.communication.distributed import Group
-from penstock.shard.models.decoder import Decoder
+from penstock.shard.layers.decoder import Decoder
 from penstock.shard.models.model_options import AS_STORED, ModelOptions
 from penstock.shard.models.reading import read_model_config
 from penstock.shard.weights.checkpoint import Checkpoint

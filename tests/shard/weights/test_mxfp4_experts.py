@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from penstock.shard.communication.distributed import Group
-from penstock.shard.models.decoder import Decoder
+from penstock.shard.layers.decoder import Decoder
 from penstock.shard.models.model_options import ModelOptions
 from penstock.shard.weights.stored import CheckpointError
 from tests.family_models import make_family, reference

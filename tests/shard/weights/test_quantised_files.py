@@ -16,7 +16,7 @@ from torch import Tensor
 from penstock.kernels.linear import linear
 from penstock.shard.communication.distributed import Group, connect
 from penstock.shard.communication.own_inputs import OwnInputs
-from penstock.shard.models.decoder import Decoder
+from penstock.shard.layers.decoder import Decoder
 from penstock.shard.models.model_options import AS_STORED, ModelOptions
 from penstock.shard.models.reading import read_model_config
 from penstock.shard.models.rounding_methods import ROUNDINGS

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from penstock.kernels.linear import PackedWeight, weight_rows
 from penstock.shard.communication.distributed import Group
-from penstock.shard.models.decoder import Decoder
+from penstock.shard.layers.decoder import Decoder
 from penstock.shard.weights import safetensors_files
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.rank_weights import RankWeights

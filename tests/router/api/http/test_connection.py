@@ -16,7 +16,7 @@ from penstock.router.api.http import connection
 from penstock.router.api.http.connection import CONTINUE, PROBE_SECONDS, Connection
 from penstock.router.app import make_runner
 from penstock.router.engine.stream import Stream
-from penstock.router.records.request_record import RequestRecord
+from penstock.router.generation.request_record import RequestRecord
 from tests.router.api.conftest import Server, until
 
 BODY = json.dumps({"inputs": "a"}).encode()

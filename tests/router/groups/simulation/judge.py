@@ -14,7 +14,7 @@ from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS
 from tests.router.groups.simulation.watched import WatchedEngine, WatchedGroups, WatchedStream
 
 if TYPE_CHECKING:
-    from penstock.router.engine.limits import Limits
+    from penstock.router.limits import Limits
 
 MAX_PAUSE = 5.0
 """The longest that a stream may pause that went on in another group, where nothing went wrong since."""

@@ -11,7 +11,6 @@ from penstock.router.adapters.files import CONFIG, AdapterFiles, check_config
 from penstock.router.adapters.registry import Registry
 from penstock.router.adapters.source import AdapterSource
 from penstock.router.api.http.sse import Places
-from penstock.router.engine.limits import Limits
 from penstock.router.errors import Overloaded, RouterError
 from penstock.router.fleet.facts import Facts
 from penstock.router.fleet.fleet import GrpcFleet
@@ -20,6 +19,7 @@ from penstock.router.generation.identity import Wish, identify
 from penstock.router.generation.poison_memory import PoisonMemory
 from penstock.router.generation.service import ServerInfo, Service
 from penstock.router.groups.roster import Roster
+from penstock.router.limits import Limits
 from penstock.router.metrics.metrics import Metrics
 from tests.router.groups.simulation.asking import PlaceGrammars, PlainTokenizer
 from tests.router.groups.simulation.watched import WatchedEngine, WatchedGroups

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from penstock.router.engine.engine import Engine
 from penstock.router.engine.receiver import Receiver
 from penstock.router.engine.stream import Queue, Stream
+from penstock.router.engine.text_path import TextPath
 from penstock.router.engine.transfer import Transfer
 from penstock.router.errors import RouterError
 from penstock.router.fleet.errors import FleetError
 from penstock.router.groups.groups import Groups
 from penstock.router.scheduling.plan import FinishReason, PromptLogprobsPart, Sampled
 from penstock.router.scheduling.sequence import Status
-from penstock.router.text.text_path import TextPath
 from tests.router.groups.simulation.asking import Expected
 from tests.router.groups.simulation.oracle import Truth, begin
 

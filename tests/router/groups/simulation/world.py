@@ -7,12 +7,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from penstock.router.engine.limits import Limits
 from penstock.router.engine.request import Request
 from penstock.router.engine.stream import Queue
+from penstock.router.engine.text_path import TextPath
 from penstock.router.fleet import fleet
 from penstock.router.generation import answers, identity
-from penstock.router.text.text_path import TextPath
+from penstock.router.limits import Limits
 from tests.router.groups.simulation.asking import Ask, Expected
 from tests.router.groups.simulation.client import Client
 from tests.router.groups.simulation.clock import virtual_time

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from penstock.router import request_id
 from penstock.router.engine.stream import Stream
 from penstock.router.errors import Dropped
+from penstock.router.generation.request_record import RequestRecord
 from penstock.router.logs import FIELDS, REQUESTS
-from penstock.router.records.request_record import RequestRecord
 
 log = logging.getLogger(REQUESTS)
 

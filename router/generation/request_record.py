@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from penstock.router.engine.request import Request
 from penstock.router.engine.stream import Stream
+from penstock.router.engine.trace import Trace
 from penstock.router.errors import RouterError
 from penstock.router.generation.spec import GenerationSpec
-from penstock.router.tracing.trace import Trace
 
 
 class RequestRecord:
