@@ -5,8 +5,10 @@ TRITON ?= triton==3.7.1
 # Without arguments pip usually brings the CUDA build of torch, several gigabytes. For the build without it, name the
 # index of PyTorch's CPU wheels: make setup PIP_TORCH_ARGS="--index-url URL"
 PIP_TORCH_ARGS ?=
-MODEL_ID ?= deploy/demo_model/checkpoint
-NUM_SHARD ?= 2
+PIP = pip>=25.1
+# Without one, `make serve` fetches a small chat model, or serves the demo model of this repository.
+MODEL_ID ?=
+NUM_SHARD ?= 1
 PORT ?= 3000
 # Tests that are not about time run on so many workers.
 WORKERS ?= 2
@@ -16,29 +18,42 @@ unexport PYTHONDONTWRITEBYTECODE
 CLIENTS = $(shell sed -n 's/^client-\([a-z-]*\) = .*/\1/p' pyproject.toml)
 NEEDS = Python 3.11 or newer with venv is needed: apt-get install python3-venv (where python3 is older: \
 	apt-get install python3.11-venv, then add PYTHON=python3.11)
+UNLINKED = penstock/kernels is not a link to the folder kernels: this copy was made without symbolic links, as programs \
+	that unpack ZIP files and git on Windows make it. Clone the repository by git on Linux (on Windows: inside WSL)
+LOG = .venv/setup.log
+# $(call step,sentence,command) says what is done. The output of pip and compilers goes to a file, whose last lines are
+# shown where one fails.
+step = echo '$(1)'; { $(2); } >> $(LOG) 2>&1 || { echo 'This failed. The last lines of $(LOG):'; tail -n 20 $(LOG); exit 1; }
 
-.PHONY: help setup clients serve test test-slow test-containers chaos sanitize sanitize-gpu bench bench-gpu planted lint manifests lock protos clean
+.PHONY: help linked setup clients serve test test-slow test-containers chaos sanitize sanitize-gpu bench bench-gpu planted lint manifests lock protos clean
 
 help:       ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
 
-setup: .venv/stamp  ## Install everything into .venv, and compile the kernels
+setup: .venv/stamp | linked  ## Install everything into .venv, and compile the kernels
 	@.venv/bin/python -m penstock.kernels.build
 
-# Python compiles what is imported when it is imported: to compile all that is installed takes a minute.
-.venv/stamp: pyproject.toml setup.py
-	@$(PYTHON) -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2> /dev/null || { echo '$(NEEDS)'; exit 1; }
-	$(PYTHON) -m venv .venv
-	.venv/bin/pip install --upgrade 'pip>=25.1'
-	@# The kernels are compiled meanwhile. Where they can't be, the package's own installation says why.
-	.venv/bin/python -m penstock.kernels.build 2> /dev/null & \
-		.venv/bin/pip install --no-compile $(PIP_TORCH_ARGS) '$(TORCH)'; status=$$?; wait; exit $$status
-	.venv/bin/pip show --quiet triton 2> /dev/null || .venv/bin/pip install --no-compile '$(TRITON)'
-	.venv/bin/pip install --no-compile --editable . --group dev
-	touch $@
+# An editable installation, and all that imports Penstock, goes through the links in penstock/.
+linked:
+	@test -d penstock/kernels || { echo '$(UNLINKED)'; exit 1; }
 
-serve: setup  ## Serve MODEL_ID with NUM_SHARD processes at PORT; the demo model, unless told otherwise
-	.venv/bin/text-generation-launcher --model-id $(MODEL_ID) --num-shard $(NUM_SHARD) --port $(PORT)
+# Python compiles what is imported when it is imported: to compile all that is installed takes a minute. The kernels are
+# compiled while torch is installed. Where they can't be, `make setup` says why.
+.venv/stamp: pyproject.toml setup.py | linked
+	@$(PYTHON) -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2> /dev/null || { echo '$(NEEDS)'; exit 1; }
+	@mkdir -p .venv && : > $(LOG)
+	@$(call step,Creating the environment .venv,$(PYTHON) -m venv .venv && .venv/bin/pip install --upgrade '$(PIP)')
+	@$(call step,Installing $(TORCH) and compiling the kernels (minutes),{ .venv/bin/python -m penstock.kernels.build & \
+		.venv/bin/pip install --no-compile $(PIP_TORCH_ARGS) '$(TORCH)'; status=$$?; wait; test $$status = 0; } && \
+		{ .venv/bin/pip show --quiet triton || .venv/bin/pip install --no-compile '$(TRITON)'; })
+	@$(call step,Installing Penstock and what it needs (a minute),.venv/bin/pip install --no-compile --editable . --group dev)
+	@touch $@
+
+serve: setup  ## Serve MODEL_ID with NUM_SHARD processes at PORT; a small chat model, unless told otherwise
+	@model='$(MODEL_ID)'; \
+	test -n "$$model" || model=$$(.venv/bin/python deploy/chat_model/fetch.py .venv/chat_model) || { \
+		model=deploy/demo_model/checkpoint; echo "Serving $$model instead, which babbles: MODEL_ID=... serves another"; }; \
+	exec .venv/bin/text-generation-launcher --model-id "$$model" --num-shard $(NUM_SHARD) --port $(PORT)
 
 clients: $(CLIENTS:%=.venv/clients/%/stamp)  ## Install the clients that the slow tests run, each into an environment
 
