@@ -8,12 +8,11 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 from setuptools.errors import ExecError
 
-HERE = Path(__file__).parent
-if not (HERE / "penstock/kernels").is_dir():
+if not (Path(__file__).parent / "penstock/kernels").is_dir():
     sys.exit("penstock/kernels is not a link to the folder kernels: this copy was made without symbolic links, as "
              "programs that unpack ZIP files and git on Windows make it. Clone the repository by git on Linux (on "
              "Windows: inside WSL)")
-sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(Path(__file__).parent))
 
 from penstock.kernels import build
 

