@@ -13,7 +13,7 @@ ARG BUILD_IMAGE=${BASE_IMAGE}
 
 FROM ${BUILD_IMAGE} AS tools
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends g++ python3 python3-venv \
+    && apt-get install --yes --no-install-recommends ca-certificates g++ python3 python3-venv \
     && rm -rf /var/lib/apt/lists/* \
     && python3 -m venv /opt/tools
 
@@ -21,6 +21,12 @@ FROM tools AS kernels
 COPY kernels/build.py /src/kernels/
 COPY kernels/csrc /src/kernels/csrc
 RUN python3 /src/kernels/build.py
+
+FROM tools AS vendored
+# A mirror takes the registry's place, if one is named.
+ARG NPM_CONFIG_REGISTRY=""
+COPY router/api/http/vendored.py /src/
+RUN mkdir /src/static && python3 /src/vendored.py
 
 FROM tools AS packages
 ARG CYCLONEDX=cyclonedx-bom==7.5.0
@@ -60,9 +66,10 @@ RUN cd /opt/penstock/lib/python3*/site-packages \
 FROM packages AS own
 COPY . /src
 COPY --from=kernels /src/kernels/lib /src/kernels/lib
+COPY --from=vendored /src/static /src/router/api/http/static
 RUN /opt/tools/bin/pip --python /opt/penstock/bin/python install --no-cache-dir --no-compile --no-deps \
         --no-build-isolation --target /opt/own /src \
-    && rm -r /opt/own/penstock/kernels/lib \
+    && rm -r /opt/own/penstock/kernels/lib /opt/own/penstock/router/api/http/static/vendored \
     && python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/own \
     && mkdir -p /opt/model/penstock \
     && for part in bench kernels quantization shard; do mv "/opt/own/penstock/$part" /opt/model/penstock; done
@@ -82,6 +89,7 @@ COPY --from=packages /opt/torch /
 COPY --from=packages /opt/penstock /opt/penstock
 COPY deploy/demo_model/checkpoint /opt/penstock/demo_model
 COPY --from=kernels /src/kernels/lib /opt/penstock/own/penstock/kernels/lib
+COPY --from=vendored /src/static /opt/penstock/own/penstock/router/api/http/static
 COPY --from=own /opt/model /opt/penstock/own
 COPY --from=own /opt/own /opt/penstock/own
 ENV PATH=/opt/penstock/own/bin:/opt/penstock/bin:$PATH \

@@ -32,6 +32,7 @@ help:       ## List the targets
 
 setup: .venv/stamp | linked  ## Install everything into .venv, and compile the kernels
 	@.venv/bin/python -m penstock.kernels.build
+	@.venv/bin/python -m penstock.router.api.http.vendored || true
 
 # An editable installation, and all that imports Penstock, goes through the links in penstock/.
 linked:

@@ -1,4 +1,5 @@
-"""Compiles the CPU kernels when the package is built; everything else is in pyproject.toml."""
+"""Compiles the CPU kernels and fetches the libraries of the pages when the package is built; everything else is in
+pyproject.toml."""
 
 import sys
 from pathlib import Path
@@ -15,9 +16,10 @@ if not (Path(__file__).parent / "penstock/kernels").is_dir():
 sys.path.insert(0, str(Path(__file__).parent))
 
 from penstock.kernels import build
+from penstock.router.api.http import vendored
 
 
-class BuildWithKernels(build_py):
+class BuildWithLibraries(build_py):
     """The libraries lie in the source tree, as package data, so that an editable install finds them too."""
 
     def run(self) -> None:
@@ -28,6 +30,10 @@ class BuildWithKernels(build_py):
                 if not self.editable_mode:
                     raise ExecError(f"no wheel without compiled kernels can be built here: {error}") from error
                 print(f"warning: there will be the slow reference kernels only: {error}", file=sys.stderr)
+        try:
+            vendored.fetch()
+        except vendored.FetchError as error:
+            print(f"warning: the pages will do without a library: {error}", file=sys.stderr)
         super().run()
 
 
@@ -45,4 +51,4 @@ class PlatformDistribution(Distribution):
         return build.can_build()
 
 
-setup(cmdclass={"build_py": BuildWithKernels, "bdist_wheel": WheelForEveryPython}, distclass=PlatformDistribution)
+setup(cmdclass={"build_py": BuildWithLibraries, "bdist_wheel": WheelForEveryPython}, distclass=PlatformDistribution)

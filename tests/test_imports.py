@@ -84,6 +84,7 @@ KNOW_THE_ENVIRONMENT = {"launcher/otel.py", "telemetry/export.py",  # OpenTeleme
                         "shard/config.py", "kernels/dispatch.py",
                         "kernels/native.py",
                         "kernels/build.py",  # the compiler's name
+                        "router/api/http/vendored.py",  # npm's name of a registry
                         "kernels/tuning.py", "system/user_cache.py",  # where caches are
                         "shard/communication/links.py", "shard/devices/allocation.py", "cluster/child.py"}
 """The last three set variables: gloo and torch's allocator have no other way in, and children are known by theirs."""

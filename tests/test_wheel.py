@@ -17,6 +17,7 @@ import pytest
 
 from penstock.bench.programs.children import free_port
 from penstock.kernels import build
+from penstock.router.api.http import vendored
 from tests.clients.environments import python_of
 from tests.e2e.server import Server, serve
 from tests.paths import DEMO_MODEL, ROOT
@@ -131,6 +132,8 @@ def test_nothing_of_ours_is_at_the_top_but_penstock(wheel: Path) -> None:
     packages = {name.split("/")[1] for name in names if name.startswith("penstock/") and name.count("/") > 1}
     assert packages == PACKAGES
     assert {build.library(path).name for path in build.PATHS} == {Path(name).name for name in names if ".so" in name}
+    folders = {Path(name).parent.name for name in names if "/vendored/" in name}
+    assert folders == {package.folder.name for package in vendored.PACKAGES}
 
 
 def test_namesakes_are_left_alone(installed: Path) -> None:

@@ -1,4 +1,5 @@
-"""Swagger UI in a browser, before a real server with an API key: a user tries a route out."""
+"""Swagger UI in a browser, before a real server with an API key: a user tries a route out, and is told if Swagger UI is
+not there."""
 
 import json
 from pathlib import Path
@@ -43,5 +44,9 @@ async def test_a_route_is_tried_out(tmp_path: Path) -> None:
             assert await execute(tab) == "200"
             await tab.screenshot(tmp_path / "docs.png")
             text = await tab.evaluate(f"document.querySelector('{ANSWER} pre').textContent")
-    assert json.loads(text)["generated_text"]
-    assert [error for error in tab.errors if "401" not in error] == []
+            assert json.loads(text)["generated_text"]
+            assert [error for error in tab.errors if "401" not in error] == []
+            await tab.call("Network.enable")
+            await tab.call("Network.setBlockedURLs", urls=["*swagger-ui*"])
+            await tab.open(f"{server.url}/docs/")
+            assert "built without Swagger UI" in await tab.until("document.querySelector('#routes')?.innerText")

@@ -1,13 +1,13 @@
-"""The documentation page: Swagger UI, from the files of a Python package, over the OpenAPI document."""
+"""The documentation page: Swagger UI over the OpenAPI document."""
 
-from collections.abc import Callable, Sequence
-from functools import cache, cached_property
-from importlib.util import find_spec
+from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from aiohttp import hdrs, web
 
+from penstock.router.api.http import vendored
 from penstock.router.api.http.access import Access, Handler
 from penstock.router.api.http.openapi import describe
 from penstock.router.api.http.route import Route
@@ -49,32 +49,20 @@ class Docs:
 
 def page_routes() -> list[Route]:
     """Returns the routes of the files that the page asks for, and of the page with a slash behind it, as TGI has it."""
-    files: dict[str, Callable[[], Path]] = {
-        "start.js": lambda: _STATIC / "docs.js",
-        "swagger-ui-bundle.js": lambda: _swagger_ui() / "swagger-ui-bundle.js",
-        "swagger-ui.css": lambda: _swagger_ui() / "swagger-ui.css",
-    }
+    files = {"start.js": _STATIC / "docs.js",
+             **{name: vendored.SWAGGER_UI.file(name) for name in ("swagger-ui-bundle.js", "swagger-ui.css")}}
     return [Route("GET", "/docs/", _to_page, "The page that documents the routes.", {}, is_private=True),
             *(Route("GET", f"/docs/{name}", _file(path), "A file of that page.", {}, is_private=True)
               for name, path in files.items())]
 
 
-def _file(path: Callable[[], Path]) -> Handler:
-    """Returns a handler that answers with a file; where it is, is found out when it is asked for."""
+def _file(path: Path) -> Handler:
+    """Returns a handler that answers with a file."""
     async def answer(request: web.Request) -> web.StreamResponse:
-        return web.FileResponse(path(), headers={hdrs.CACHE_CONTROL: "no-cache"})
+        return web.FileResponse(path, headers={hdrs.CACHE_CONTROL: "no-cache"})
 
     return answer
 
 
 async def _to_page(request: web.Request) -> web.Response:
     raise web.HTTPPermanentRedirect("../docs")
-
-
-@cache
-def _swagger_ui() -> Path:
-    """Returns the folder that swagger-ui-py brings Swagger UI's files in; the package itself is not imported."""
-    spec = find_spec("swagger_ui")
-    if spec is None or spec.submodule_search_locations is None:
-        raise FileNotFoundError("the page at /docs needs the package swagger-ui-py")
-    return Path(spec.submodule_search_locations[0]) / "static"

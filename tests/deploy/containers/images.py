@@ -27,7 +27,7 @@ def build_server(engine: Engine, *, context: Path = ROOT, tag: str = SERVER, tar
     """Builds Penstock's image, with the machine's own settings of pip in the stages that build."""
     base = ensure_base(engine)
     arguments = {"BASE_IMAGE": base, "BUILD_IMAGE": _build_base(engine, base),
-                 "PIP_TORCH_ARGS": os.environ.get("PIP_TORCH_ARGS", ""), **_proxies()}
+                 **{name: os.environ.get(name, "") for name in ("PIP_TORCH_ARGS", "NPM_CONFIG_REGISTRY")}, **_proxies()}
     _build(engine, tag, context, arguments, "--target", target)
 
 
@@ -65,11 +65,12 @@ def _build_base(engine: Engine, base: str) -> str:
     """Makes the base of the stages that build: the machine's certificates, settings of pip, and wheels on its disk."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        lines = ["[global]", "timeout = 180"]
+        lines, variables = ["[global]", "timeout = 180"], "PIP_CONFIG_FILE=/etc/build/pip.conf"
         settings = _settings_of_pip()
         if "cert" in settings:
             shutil.copy(settings["cert"], folder / "certificates.pem")
             lines.append("cert = /etc/build/certificates.pem")
+            variables += " SSL_CERT_FILE=/etc/build/certificates.pem"
         places = [Path(place) for place in shlex.split(settings.get("find-links", ""))]
         wheels = [wheel for place in places for wheel in place.glob("torch-*.whl")]
         for wheel in wheels:
@@ -78,7 +79,7 @@ def _build_base(engine: Engine, base: str) -> str:
             lines.append("find-links = /etc/build")
         lines += [f"{key} = {settings[key]}" for key in ("index-url", "trusted-host") if key in settings]
         (folder / "pip.conf").write_text("\n".join(lines) + "\n")
-        (folder / "Dockerfile").write_text(f"FROM {base}\nCOPY . /etc/build\nENV PIP_CONFIG_FILE=/etc/build/pip.conf\n")
+        (folder / "Dockerfile").write_text(f"FROM {base}\nCOPY . /etc/build\nENV {variables}\n")
         engine.docker("build", "--quiet", "--tag", BUILD_BASE, folder, seconds=300)
     return BUILD_BASE
 

@@ -12,6 +12,7 @@ import pytest
 from packaging.utils import canonicalize_name
 
 from penstock.bench.programs.children import free_port
+from penstock.router.api.http import vendored
 from tests.checkpoints.stand_in_hub import hub_with
 from tests.deploy.containers import images
 from tests.deploy.containers.container import Container, running
@@ -63,6 +64,11 @@ def test_its_bill_of_materials_has_what_the_lock_file_has(served: Container) -> 
 def test_kernels_of_every_path_are_in_it(served: Container) -> None:
     libraries = served.run("sh", "-c", "ls /opt/penstock/own/penstock/kernels/lib").split()
     assert {name.split("-")[1] for name in libraries} == {"avx2", "avx512", "avx512_bf16"}
+
+
+def test_libraries_of_the_pages_are_in_it(served: Container) -> None:
+    folders = served.run("sh", "-c", "ls /opt/penstock/own/penstock/router/api/http/static/vendored").split()
+    assert sorted(folders) == sorted(package.folder.name for package in vendored.PACKAGES)
 
 
 def test_a_change_of_the_router_is_one_small_layer(engine: Engine, tmp_path: Path) -> None:
