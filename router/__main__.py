@@ -12,13 +12,13 @@ from typing import TypeVar
 
 import uvloop
 
+from penstock.contract.facts import Facts
 from penstock.router import logs
 from penstock.router.adapters.registry import Registry
 from penstock.router.app import end_router
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.config import RouterConfig
 from penstock.router.fleet.errors import FleetError
-from penstock.router.fleet.facts import Facts
 from penstock.router.front.front_server import FrontServer
 from penstock.router.front.remote_engine import RemoteEngine
 from penstock.router.grammar.compiler import GrammarCompiler

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 
-from penstock.router.fleet.facts import Facts
+from penstock.contract.facts import Facts
 
 PACKAGES = ("penstock", "torch", "triton", "tokenizers", "safetensors", "aiohttp", "grpcio")
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Self
 
+from penstock.contract.facts import Facts
 from penstock.router.config import RouterConfig
-from penstock.router.fleet.facts import Facts
 from penstock.router.scheduling import step_budget
 
 DEFAULT_SHARE = 7 / 8

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.contract.facts import Facts
 from penstock.router import environment, tls
 from penstock.router.adapters.registry import Registry
 from penstock.router.api.http.access import Access
@@ -20,7 +21,6 @@ from penstock.router.app import make_app, make_runner
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.config import RouterConfig
 from penstock.router.engine.any_engine import AnyEngine
-from penstock.router.fleet.facts import Facts
 from penstock.router.generation.poison_memory import PoisonMemory
 from penstock.router.generation.service import ServerInfo
 from penstock.router.generation.validation import Grammars

@@ -5,11 +5,16 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from penstock.contract.facts import Facts
+from penstock.contract.initial_state import InitialState
+from penstock.contract.output import Output
+from penstock.contract.plan import Plan
+from penstock.contract.row import Row
+from penstock.contract.row_result import RowResult, TopLogprobs
+from penstock.contract.step_result import StepResult
+from penstock.contract.stream_limits import StreamLimits
 from penstock.router.fleet.errors import AdapterRefusedError, FleetError
-from penstock.router.fleet.facts import Facts
-from penstock.router.fleet.wire import StreamLimits
 from penstock.router.limits import Limits
-from penstock.router.scheduling.plan import InitialState, Output, Plan, Row, RowResult, StepResult, TopLogprobs
 
 FACTS = Facts(
     memory_id="one",

@@ -5,18 +5,18 @@ import itertools
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 
+from penstock.contract.facts import Facts
+from penstock.contract.row import Row
 from penstock.router.adapters.registry import Registry
 from penstock.router.engine.any_engine import AnyEngine
 from penstock.router.engine.engine import Engine
 from penstock.router.engine.request import Request
 from penstock.router.engine.stream import Event, Stream
 from penstock.router.engine.text_path import TextPath
-from penstock.router.fleet.facts import Facts
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.groups.groups import Groups
 from penstock.router.limits import Limits
 from penstock.router.metrics.metrics import Metrics
-from penstock.router.scheduling.plan import Row
 from penstock.router.text.tokenizer import Tokenizer
 from tests.fakes import FACTS, LIMITS, ScriptedFleet
 from tests.paths import DEMO_MODEL

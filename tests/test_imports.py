@@ -13,8 +13,8 @@ import pytest
 
 from tests.paths import ROOT
 
-PACKAGES = ("penstock", "launcher", "router", "shard", "kernels", "checkpoints", "protos", "telemetry", "system",
-            "client", "bench", "quantization", "cluster")
+PACKAGES = ("penstock", "launcher", "router", "shard", "kernels", "contract", "checkpoints", "protos", "telemetry",
+            "system", "client", "bench", "quantization", "cluster")
 MAX_LINES = 400
 GENERATED = "_pb2"
 
@@ -29,12 +29,13 @@ FORBIDDEN = {
                "penstock.cluster",
                "torch", "triton", "transformers", "safetensors", "numpy"},
     "shard": {"penstock.router", "penstock.launcher", "penstock.bench", "penstock.quantization", "penstock.cluster"},
-    "kernels": {"penstock.router", "penstock.shard", "penstock.protos", "penstock.bench", "penstock.quantization",
-                "penstock.cluster"},
+    "kernels": {"penstock.router", "penstock.shard", "penstock.contract", "penstock.protos", "penstock.bench",
+                "penstock.quantization", "penstock.cluster"},
     "quantization": {"penstock.router", "penstock.bench", "penstock.cluster", "transformers"},
     "client": {"penstock.router", "penstock.shard", "penstock.kernels", "penstock.protos", "penstock.bench", "torch",
                "penstock.cluster"},
     "telemetry": {"penstock.router", "penstock.shard", "penstock.kernels", "penstock.protos", "penstock.bench"},
+    "contract": {"penstock.router", "penstock.shard", "penstock.kernels", "penstock.launcher", "torch", "numpy"},
 }
 """By package, the modules that none of its files may import."""
 
@@ -74,7 +75,7 @@ ROOMS = {
 }
 """The same for packages inside the router, the shard and the benchmarks."""
 
-PURE = "router/scheduling"
+PURE = ("contract", "router/scheduling")
 PURE_FILES = ("cluster/scaling.py", "cluster/plan.py")
 IMPURE = {"asyncio", "datetime", "logging", "os", "random", "secrets", "socket", "subprocess", "threading", "time"}
 KNOW_THE_WIRE = {"router/fleet/wire.py", "router/fleet/client.py", "shard/serving/wire.py", "shard/serving/server.py",
@@ -156,7 +157,7 @@ def stated(package: str) -> set[str] | None:
     return {f"penstock.{word}" if word.partition(".")[0] in PACKAGES else f"penstock.{top}.{word}" for word in words}
 
 
-ROOM_FOLDERS = ["launcher", "kernels", "checkpoints", "protos", "telemetry", "system", "client", "cluster",
+ROOM_FOLDERS = ["launcher", "kernels", "contract", "checkpoints", "protos", "telemetry", "system", "client", "cluster",
                 *(file.removesuffix("/__init__.py") for file in source_files("checkpoints", "router", "shard", "bench")
                   if file.count("/") > 1 and file.endswith("/__init__.py"))]
 
@@ -197,11 +198,10 @@ def test_no_imports_go_in_a_circle(name_of):
     TopologicalSorter(graph).prepare()  # raises an error that names the circle
 
 
-def test_scheduling_is_pure():
-    allowed = sys.stdlib_module_names - IMPURE
+def test_scheduling_and_the_contract_are_pure():
+    allowed, ours = sys.stdlib_module_names - IMPURE, {"penstock.contract", "penstock.router.scheduling"}
     strangers = {file: [name for name in imports(file) if name.partition(".")[0] not in allowed
-                        and not is_below(name, {"penstock.router.scheduling"})] for file in source_files(PURE)}
-    assert strangers
+                        and not is_below(name, ours)] for file in source_files(*PURE)}
     assert {file: names for file, names in strangers.items() if names} == {}
 
 

@@ -10,11 +10,14 @@ import pytest
 import torch
 from google.protobuf.descriptor import FieldDescriptor
 
+from penstock.contract.initial_state import InitialState
+from penstock.contract.plan import Plan
+from penstock.contract.row import Row
+from penstock.contract.sampling import Sampling
 from penstock.kernels import build, native
 from penstock.kernels.sample.parameters import COLUMNS, PARAMETERS, RowParameters
 from penstock.protos import shard_pb2
 from penstock.router.fleet import wire as router_wire
-from penstock.router.scheduling import plan
 from penstock.shard.execution import step
 from penstock.shard.serving import wire as shard_wire
 
@@ -36,13 +39,13 @@ def test_the_wire_has_every_parameter_in_its_type() -> None:
 def test_router_wire_and_shard_have_the_same_fields() -> None:
     on_wire = {field.name for field in shard_pb2.Sampling.DESCRIPTOR.fields}
     assert fields_of(step.Sampling).keys() == on_wire
-    assert fields_of(plan.Sampling).keys() - {"bias"} == on_wire - {"bias_ids", "bias_values"}
+    assert fields_of(Sampling).keys() - {"bias"} == on_wire - {"bias_ids", "bias_values"}
 
 
 def test_the_router_and_the_shard_switch_the_same_off() -> None:
-    assert {each.name: fields_of(plan.Sampling)[each.name] for each in PARAMETERS} == {
+    assert {each.name: fields_of(Sampling)[each.name] for each in PARAMETERS} == {
         each.name: each.off for each in PARAMETERS}
-    for name, default in fields_of(plan.Sampling).items():
+    for name, default in fields_of(Sampling).items():
         if name not in ("bias", "banned_ids"):
             assert fields_of(step.Sampling)[name] == default, name
 
@@ -55,19 +58,19 @@ def test_values_that_switch_off_and_on_are_within_the_bounds() -> None:
 
 
 def test_what_the_router_says_is_what_the_shard_hears() -> None:
-    said = plan.Sampling(
+    said = Sampling(
         **{each.name: each.on for each in PARAMETERS}, watermark=True, bias=((70_000, 0.5), (3, -100.0)),
         banned_ids=(2, 5), min_tokens=7, raw_logprobs=True)
-    order = router_wire.encode_plan(plan.Plan(0, (plan.Row(0, 0, (5,), initial_state=plan.InitialState(said, 1)),)))
+    order = router_wire.encode_plan(Plan(0, (Row(0, 0, (5,), initial_state=InitialState(said, 1)),)))
     (row,) = shard_wire.decode_plan(shard_pb2.Order.FromString(order.SerializeToString()).plan, 0).rows
     assert row.initial_state is not None
     heard = row.initial_state.sampling
     assert (heard.bias_ids.tolist(), heard.bias_values.tolist()) == ([70_000, 3], [0.5, -100.0])
     assert heard.banned_ids.tolist() == [2, 5]
-    for name in fields_of(plan.Sampling).keys() - {"bias", "banned_ids"}:
+    for name in fields_of(Sampling).keys() - {"bias", "banned_ids"}:
         value = getattr(said, name)
         assert getattr(heard, name) == (np.float32(value) if isinstance(value, float) else value), name
-        assert value != fields_of(plan.Sampling)[name], f"{name} is off: nothing is seen of it"
+        assert value != fields_of(Sampling)[name], f"{name} is off: nothing is seen of it"
 
 
 @pytest.mark.skipif(not build.can_build(), reason="the C++ kernels are for x86-64 Linux")

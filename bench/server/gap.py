@@ -21,9 +21,15 @@ from penstock.bench.programs.model import existing_model
 from penstock.bench.programs.peers import DIRECTORY
 from penstock.bench.programs.root import ROOT
 from penstock.bench.programs.trial import Trial
+from penstock.contract.initial_state import InitialState
+from penstock.contract.output import Output
+from penstock.contract.plan import Plan
+from penstock.contract.row import Row
+from penstock.contract.sampling import Sampling
+from penstock.contract.step_result import StepResult
+from penstock.contract.stream_limits import StreamLimits
 from penstock.router.fleet.client import ShardClient
-from penstock.router.fleet.wire import StreamLimits, encode_plan
-from penstock.router.scheduling.plan import InitialState, Output, Plan, Row, Sampling, StepResult
+from penstock.router.fleet.wire import encode_plan
 from penstock.shard.config import physical_cores
 from penstock.shard.execution import step as shard_step
 

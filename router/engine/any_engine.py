@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+from penstock.contract.facts import Facts
 from penstock.router.adapters.source import AdapterSource
 from penstock.router.engine.receiver import Receiver
-from penstock.router.fleet.facts import Facts
 from penstock.router.limits import Limits
 
 

@@ -10,6 +10,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from math import isnan
 
+from penstock.contract.facts import Facts
+from penstock.contract.plan import Plan
+from penstock.contract.step_result import StepResult
+from penstock.contract.stream_limits import StreamLimits
 from penstock.router.adapters.registry import Adapter, Registry
 from penstock.router.engine.adapter_loader import AdapterLoader
 from penstock.router.engine.downtime import Downtime
@@ -21,16 +25,15 @@ from penstock.router.engine.steps_in_flight import StepsInFlight
 from penstock.router.engine.transfer import Transfer
 from penstock.router.errors import GenerationError, KilledGroup, RouterError, Unhealthy
 from penstock.router.fleet.errors import FleetError, OtherFacts
-from penstock.router.fleet.facts import Facts
 from penstock.router.fleet.fleet import Fleet
-from penstock.router.fleet.wire import StreamLimits
 from penstock.router.grammar.cursor import GrammarCursor
 from penstock.router.grammar.mask_worker import MaskWorker
 from penstock.router.grammar.spec import GrammarSpec
 from penstock.router.limits import Limits
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling import sequence
-from penstock.router.scheduling.plan import FinishReason, Plan, PromptLogprobsPart, StepResult, Verified
+from penstock.router.scheduling.confirmed import PromptLogprobsPart, Verified
+from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.residency import Residency
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.speculation.speculation import Speculation
@@ -78,8 +81,7 @@ class Engine:
         self._depth = pipeline_depth or max(2, facts.num_stages)
         self._downtime = Downtime(max_downtime, self._expire)
         self._stream_limits = StreamLimits(
-            max_slots=limits.max_slots,
-            max_step_tokens=limits.max_batch_prefill_tokens,
+            max_slots=limits.max_slots, max_step_tokens=limits.max_batch_prefill_tokens,
             max_blocks_per_slot=-(-limits.max_total_tokens // facts.block_size))
         self._scheduler = Scheduler(
             block_size=facts.block_size, num_blocks=facts.num_blocks, max_slots=limits.max_slots,

@@ -5,7 +5,8 @@ from typing import Protocol
 
 from penstock.router.engine.request import Request
 from penstock.router.errors import RouterError
-from penstock.router.scheduling.plan import FinishReason, PromptLogprobsPart, Sampled, Verified
+from penstock.router.scheduling.confirmed import PromptLogprobsPart, Sampled, Verified
+from penstock.router.scheduling.finish_reason import FinishReason
 
 
 class Receiver(Protocol):

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
+from penstock.contract.sampling import Sampling
 from penstock.router.adapters.registry import Adapter
 from penstock.router.engine.trace import Trace
 from penstock.router.grammar.matcher import Grammar
 from penstock.router.grammar.spec import GrammarSpec
-from penstock.router.scheduling.plan import Sampling
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,13 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from penstock.contract.plan import Plan
 from penstock.router.engine.receiver import Receiver
 from penstock.router.errors import GenerationError, RouterError
 from penstock.router.grammar.cursor import GrammarCursor, MaskResult
+from penstock.router.scheduling.confirmed import Sampled
+from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.guesser import Guesser
-from penstock.router.scheduling.plan import FinishReason, Plan, Sampled
 
 log = logging.getLogger(__name__)
 

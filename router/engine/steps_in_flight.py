@@ -3,7 +3,7 @@
 import time
 from collections import deque
 
-from penstock.router.scheduling.plan import Plan
+from penstock.contract.plan import Plan
 
 UNUSUAL = 10.0
 """How many times as long as lately a step must take to be late."""

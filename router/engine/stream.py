@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from penstock.contract.row_result import TopLogprobs
 from penstock.router.engine.request import Request
 from penstock.router.engine.text_path import TextPath
 from penstock.router.errors import RouterError
-from penstock.router.scheduling.plan import FinishReason, PromptLogprobsPart, Sampled, TopLogprobs, Verified
+from penstock.router.scheduling.confirmed import PromptLogprobsPart, Sampled, Verified
+from penstock.router.scheduling.finish_reason import FinishReason
 
 
 class Token(NamedTuple):

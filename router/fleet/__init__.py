@@ -1,1 +1,1 @@
-"""The client of one group's shards; may import protos, scheduling and system."""
+"""The client of one group's shards; may import contract, protos and system."""

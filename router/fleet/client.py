@@ -9,11 +9,12 @@ from typing import TypeVar
 
 import grpc
 
+from penstock.contract.shard_facts import ShardFacts
+from penstock.contract.step_result import StepResult
+from penstock.contract.stream_limits import StreamLimits
 from penstock.protos import shard_pb2, shard_pb2_grpc
 from penstock.router.fleet import wire
 from penstock.router.fleet.errors import AdapterRefusedError, FleetError
-from penstock.router.fleet.wire import ShardFacts, StreamLimits
-from penstock.router.scheduling.plan import StepResult
 from penstock.system import addresses, peers
 from penstock.system.wire_tls import ADVICE, WireTls
 

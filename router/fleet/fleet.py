@@ -7,12 +7,14 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Protocol
 
+from penstock.contract.facts import Facts
+from penstock.contract.plan import Plan
+from penstock.contract.shard_facts import ShardFacts
+from penstock.contract.step_result import StepResult
+from penstock.contract.stream_limits import StreamLimits
 from penstock.router.fleet import wire
 from penstock.router.fleet.client import ShardClient
 from penstock.router.fleet.errors import AdapterRefusedError, FleetError, OtherFacts
-from penstock.router.fleet.facts import Facts
-from penstock.router.fleet.wire import ShardFacts, StreamLimits
-from penstock.router.scheduling.plan import Plan, StepResult
 from penstock.system.wire_tls import WireTls
 
 _MINIMUM = ("num_blocks", "first_blocks", "step_tokens", "num_states")

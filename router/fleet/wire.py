@@ -2,48 +2,24 @@
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
+from penstock.contract.facts import Facts
+from penstock.contract.initial_state import InitialState
+from penstock.contract.output import Output
+from penstock.contract.plan import Plan
+from penstock.contract.row import Row
+from penstock.contract.row_result import RowResult, TopLogprobs
+from penstock.contract.sampling import Sampling
+from penstock.contract.shard_facts import ShardFacts
+from penstock.contract.step_result import StepResult
+from penstock.contract.stream_limits import StreamLimits
 from penstock.protos import shard_pb2
-from penstock.router.fleet.facts import Facts
-from penstock.router.scheduling.plan import (
-    InitialState,
-    Output,
-    Plan,
-    Row,
-    RowResult,
-    Sampling,
-    StepResult,
-    TopLogprobs,
-)
 
 _PLAIN = [field.name for field in fields(Sampling) if field.name not in ("bias", "banned_ids")]
 """Fields of a sampling that are a number each."""
 _CONTINUED = Row(0, 0, from_last_sample=True, is_decode=True)[2:]
 """What a row has besides its slot and its start if it is one of those that have columns of their own."""
-
-
-@dataclass(frozen=True, slots=True)
-class StreamLimits:
-    """Sets the sizes of a shard's slot table and of its largest step, for as long as a stream lasts."""
-
-    max_slots: int
-    max_step_tokens: int
-    max_blocks_per_slot: int
-
-
-@dataclass(frozen=True, slots=True)
-class ShardFacts:
-    """Holds one shard's answer to Describe: its place in the group, and the facts of the group as it sees them.
-
-    `shards_here` is how many shards of the group listen at consecutive ports of the shard's machine, in rank order; 0
-    if they are at Unix sockets.
-    """
-
-    rank: int
-    answers: bool
-    facts: Facts
-    shards_here: int = 0
 
 
 def encode_stream_limits(epoch: int, limits: StreamLimits) -> shard_pb2.Order:

@@ -6,9 +6,9 @@ gave it.
 
 from dataclasses import dataclass
 
+from penstock.contract.facts import Facts
 from penstock.router.adapters.source import AdapterSource
 from penstock.router.engine.request import Request
-from penstock.router.fleet.facts import Facts
 from penstock.router.grammar.spec import GrammarSpec
 from penstock.router.limits import Limits
 

@@ -10,19 +10,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from penstock.contract.facts import Facts
 from penstock.router.adapters.source import AdapterSource
 from penstock.router.engine.receiver import Receiver
 from penstock.router.engine.request_table import RequestState, RequestTable
 from penstock.router.engine.trace import Note, Trace
 from penstock.router.errors import GenerationError, KilledGroup, RouterError, Unhealthy
-from penstock.router.fleet.facts import Facts
 from penstock.router.front import messages
 from penstock.router.front.channel import Channel
 from penstock.router.front.remote_adapters import RemoteAdapters
 from penstock.router.front.remote_grammars import RemoteGrammars
 from penstock.router.generation.poison_memory import PoisonMemory
 from penstock.router.limits import Limits
-from penstock.router.scheduling.plan import FinishReason, PromptLogprobsPart, Sampled, Verified
+from penstock.router.scheduling.confirmed import PromptLogprobsPart, Sampled, Verified
+from penstock.router.scheduling.finish_reason import FinishReason
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,8 @@ from penstock.router.engine.request import Request
 from penstock.router.engine.trace import Note
 from penstock.router.errors import RouterError
 from penstock.router.front.messages import Began
-from penstock.router.scheduling.plan import FinishReason, PromptLogprobsPart, Sampled, Verified
+from penstock.router.scheduling.confirmed import PromptLogprobsPart, Sampled, Verified
+from penstock.router.scheduling.finish_reason import FinishReason
 
 
 class RemoteStream:

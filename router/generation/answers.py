@@ -19,7 +19,7 @@ from penstock.router.generation.service import Service
 from penstock.router.generation.spec import GenerationSpec
 from penstock.router.generation.validation import check_mode, validate
 from penstock.router.metrics.metrics import Metrics
-from penstock.router.scheduling.plan import FinishReason
+from penstock.router.scheduling.finish_reason import FinishReason
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, Self
 
 import orjson
 
+from penstock.contract.facts import Facts
 from penstock.router.adapters.registry import Adapter
 from penstock.router.errors import AnotherAnswer, RouterError, ValidationError
-from penstock.router.fleet.facts import Facts
 from penstock.router.generation.seeds import derived_seed, seed_of_key
 from penstock.router.generation.service import Service
 from penstock.router.generation.spec import GenerationSpec

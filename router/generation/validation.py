@@ -5,10 +5,11 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
+from penstock.contract.facts import Facts
+from penstock.contract.sampling import Sampling
 from penstock.router.adapters.registry import Adapter, Registry
 from penstock.router.engine.request import Request
 from penstock.router.errors import ValidationError
-from penstock.router.fleet.facts import Facts
 from penstock.router.generation.float32 import shortest_float32
 from penstock.router.generation.parameters import Parameters
 from penstock.router.generation.seeds import derived_seed
@@ -17,7 +18,6 @@ from penstock.router.grammar.forms import parse_grammar
 from penstock.router.grammar.matcher import Grammar, GrammarError
 from penstock.router.grammar.spec import GrammarSpec
 from penstock.router.limits import Limits
-from penstock.router.scheduling.plan import Sampling
 from penstock.router.text.encoding import TokenizerError, TooManyTokens
 from penstock.router.text.tokenizer import Tokenizer
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.router.grammar.matcher import Grammar, GrammarError, Matcher
-from penstock.router.scheduling.plan import FinishReason, Sampled
+from penstock.router.scheduling.confirmed import Sampled
+from penstock.router.scheduling.finish_reason import FinishReason
 
 log = logging.getLogger(__name__)
 

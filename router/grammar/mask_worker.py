@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from penstock.router.grammar.cursor import GrammarCursor, MaskResult
-from penstock.router.scheduling.plan import Sampled
+from penstock.router.scheduling.confirmed import Sampled
 
 
 class MaskWorker:

@@ -1,2 +1,2 @@
 """All groups of shards as one engine: choosing one for a request, moving requests between them, finding them; may
-import adapters, config, engine, errors, fleet, limits, metrics and system."""
+import adapters, config, contract, engine, errors, fleet, limits, metrics and system."""

@@ -3,12 +3,12 @@
 import asyncio
 from functools import partial
 
+from penstock.contract.facts import Facts
 from penstock.router.adapters.registry import Registry
 from penstock.router.config import RouterConfig
 from penstock.router.engine.engine import Engine
 from penstock.router.fleet.client import ShardClient
 from penstock.router.fleet.directory import Places
-from penstock.router.fleet.facts import Facts
 from penstock.router.fleet.fleet import GrpcFleet
 from penstock.router.fleet.groups_spec import GroupsSpec
 from penstock.router.groups.groups import Groups

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from penstock.contract.facts import Facts
 from penstock.router.adapters.registry import Registry
 from penstock.router.adapters.source import AdapterSource
 from penstock.router.engine.engine import Engine
@@ -17,7 +18,6 @@ from penstock.router.engine.request import Request
 from penstock.router.engine.transfer import Transfer
 from penstock.router.errors import GenerationError, Overloaded, Unhealthy
 from penstock.router.fleet.errors import OtherFacts
-from penstock.router.fleet.facts import Facts
 from penstock.router.groups.member import Member
 from penstock.router.groups.moving import chosen, most_tokens, move_requests
 from penstock.router.limits import Limits

@@ -7,13 +7,13 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
+from penstock.contract.facts import Facts
+from penstock.contract.shard_facts import ShardFacts
 from penstock.router.engine.engine import Engine
 from penstock.router.fleet.client import ShardClient
 from penstock.router.fleet.directory import Directory
 from penstock.router.fleet.errors import FleetError, OtherFacts
-from penstock.router.fleet.facts import Facts
 from penstock.router.fleet.fleet import GrpcFleet
-from penstock.router.fleet.wire import ShardFacts
 from penstock.router.groups.groups import Groups
 from penstock.router.groups.member import Member
 from penstock.router.limits import LimitError

@@ -21,6 +21,8 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, values
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from penstock.contract.plan import Plan
+from penstock.contract.step_result import StepResult
 from penstock.router.errors import RouterError
 from penstock.router.limits import Limits
 from penstock.router.metrics import exposition
@@ -28,8 +30,8 @@ from penstock.router.metrics.adapters import AdapterMetrics
 from penstock.router.metrics.groups import GroupMetrics
 from penstock.router.metrics.processes import Processes
 from penstock.router.metrics.vllm import VllmNames
+from penstock.router.scheduling.confirmed import Confirmed, Sampled, Verified
 from penstock.router.scheduling.occupancy import Occupancy
-from penstock.router.scheduling.plan import Confirmed, Plan, Sampled, StepResult, Verified
 
 CONTENT_TYPE = "text/plain; charset=utf-8"
 _DURATIONS = tuple(0.0001 * 1.5**power for power in range(1, 36))

@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 import pydantic
 
+from penstock.contract.row_result import TopLogprobs
 from penstock.protos import penstock_pb2 as pb
 from penstock.router.api.http.body import explain
 from penstock.router.api.tgi.bodies import GenerateBody
@@ -13,7 +14,7 @@ from penstock.router.engine.stream import Event, Guesses, Token
 from penstock.router.errors import ValidationError
 from penstock.router.generation.answers import Answer
 from penstock.router.generation.identity import Names, Wish, checked_key
-from penstock.router.scheduling.plan import FinishReason, TopLogprobs
+from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.text.tokenizer import Tokenizer
 
 _NAMES = Names("resume_after", "answer", "idempotency_key", "output_ids")

@@ -1,1 +1,1 @@
-"""The scheduler, pure: no clock, randomness, asyncio, logging or protobuf; may import the standard library only."""
+"""The scheduler, pure: no clock, randomness, asyncio, logging or protobuf; may import contract."""

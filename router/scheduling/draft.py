@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable
 
+from penstock.contract.admission import Admission
+from penstock.contract.plan import Plan
+from penstock.contract.row import Row
 from penstock.router.scheduling.fork import Fork
-from penstock.router.scheduling.plan import Admission, Plan, Row
 from penstock.router.scheduling.sequence import Sequence
 
 

@@ -7,7 +7,8 @@ blocks.
 
 from dataclasses import dataclass
 
-from penstock.router.scheduling.plan import BlockCopy, Row
+from penstock.contract.block_copy import BlockCopy
+from penstock.contract.row import Row
 
 
 @dataclass(slots=True)

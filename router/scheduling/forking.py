@@ -1,9 +1,11 @@
 """Makes the forks of a sequence, and chooses between the answers of the sequence's row and of its forks'."""
 
+from penstock.contract.block_copy import BlockCopy
+from penstock.contract.row import Row
+from penstock.contract.row_result import RowResult
 from penstock.router.scheduling.fork import Fork
 from penstock.router.scheduling.guesser import Alternative
 from penstock.router.scheduling.memory import KvMemory
-from penstock.router.scheduling.plan import BlockCopy, Row, RowResult
 from penstock.router.scheduling.rows import initial_state
 from penstock.router.scheduling.sequence import Sequence
 

@@ -3,10 +3,10 @@
 from bisect import insort
 from operator import attrgetter
 
+from penstock.contract.admission import Admission
 from penstock.router.scheduling.draft import Draft
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.occupancy import Occupancy, load_of
-from penstock.router.scheduling.plan import Admission
 from penstock.router.scheduling.prefix_cache import Node
 from penstock.router.scheduling.residency import Residency
 from penstock.router.scheduling.sequence import Sequence, Status

@@ -3,19 +3,14 @@
 from collections.abc import Collection
 from collections.abc import Sequence as Items
 
+from penstock.contract.initial_state import InitialState
+from penstock.contract.output import Output
+from penstock.contract.row import Row
+from penstock.contract.row_result import RowResult
+from penstock.router.scheduling.confirmed import Confirmed, PromptLogprobsPart, Sampled, Verified
+from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.guesser import PROPOSED
 from penstock.router.scheduling.memory import KvMemory
-from penstock.router.scheduling.plan import (
-    Confirmed,
-    FinishReason,
-    InitialState,
-    Output,
-    PromptLogprobsPart,
-    Row,
-    RowResult,
-    Sampled,
-    Verified,
-)
 from penstock.router.scheduling.sequence import Sequence
 
 

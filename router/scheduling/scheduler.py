@@ -16,22 +16,18 @@ from collections.abc import Collection
 from collections.abc import Sequence as Items
 from dataclasses import replace
 
+from penstock.contract.plan import Plan
+from penstock.contract.row import Row
+from penstock.contract.step_result import StepResult
 from penstock.router.scheduling.adapter_turns import AdapterTurns, in_the_way, wanted
+from penstock.router.scheduling.confirmed import Confirmed, Forgotten, Sampled
 from penstock.router.scheduling.death_record import Released
 from penstock.router.scheduling.draft import Draft
+from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.forking import blocks_needed, make_fork, take_answer
 from penstock.router.scheduling.live_prefixes import LivePrefixes
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.places import Places, by_age
-from penstock.router.scheduling.plan import (
-    Confirmed,
-    FinishReason,
-    Forgotten,
-    Plan,
-    Row,
-    Sampled,
-    StepResult,
-)
 from penstock.router.scheduling.prefix_cache import Key, Node
 from penstock.router.scheduling.residency import AdapterOrders, Residency
 from penstock.router.scheduling.rows import decode_row, prefill_row, take_in

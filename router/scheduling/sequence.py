@@ -4,9 +4,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from penstock.contract.sampling import Sampling
 from penstock.router.scheduling.death_record import DeathRecord
+from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.guesser import Guesser
-from penstock.router.scheduling.plan import FinishReason, Sampling
 from penstock.router.scheduling.prefix_cache import Node
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import psutil
 
+from penstock.contract.sampling import Sampling
 from penstock.router.engine.any_engine import AnyEngine
 from penstock.router.engine.engine import Engine
 from penstock.router.engine.request import Request
 from penstock.router.fleet.fleet import GrpcFleet
-from penstock.router.scheduling.plan import Sampling
 from penstock.system.wire_tls import WireTls
 from tests.fakes import LIMITS
 from tests.paths import DEMO_MODEL

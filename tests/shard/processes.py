@@ -15,9 +15,9 @@ from typing import Any
 
 import grpc
 
+from penstock.contract.row_result import RowResult
 from penstock.protos import shard_pb2, shard_pb2_grpc
 from penstock.router.fleet.wire import decode_result
-from penstock.router.scheduling.plan import RowResult
 from penstock.shard.execution.step import Ids, Row, Sampling, Step, StreamLimits
 from tests.paths import ROOT
 from tests.shard.step_programs import Program

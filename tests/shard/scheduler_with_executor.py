@@ -8,9 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from penstock.contract import plan as contract_plan
+from penstock.contract import sampling as contract_sampling
+from penstock.contract import step_result as contract_step_result
 from penstock.kernels.kv_cache import KvCache
 from penstock.router.fleet import wire as router_wire
-from penstock.router.scheduling import plan as router_plan
+from penstock.router.scheduling.confirmed import PromptLogprobsPart, Verified
 from penstock.router.scheduling.guesser import PROPOSED, Alternative, Guesser
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence as Scheduled
@@ -137,7 +140,7 @@ class _Driver:
         if self._scheduler.speculation:
             for num_tokens in (1, 64):   # as if more of them cost nothing
                 self._scheduler.speculation.cost.observe(num_tokens, 1.0)
-        self._in_flight: deque[tuple[router_plan.StepResult, list[bytes]]] = deque()
+        self._in_flight: deque[tuple[contract_step_result.StepResult, list[bytes]]] = deque()
         self.outputs: Outputs = [[] for _ in requests]
         self._collected: list[dict[int, tuple[float, TopLogprobs]]] = [{} for _ in requests]
         self.counted = Counted()
@@ -174,7 +177,7 @@ class _Driver:
     def _add(self, index: int) -> None:
         request = self._requests[index]
         sampling = request.sampling
-        fields = {name: getattr(sampling, name) for name in router_plan.Sampling.__slots__ if name != "bias"}
+        fields = {name: getattr(sampling, name) for name in contract_sampling.Sampling.__slots__ if name != "bias"}
         fields["bias"] = tuple(zip(sampling.bias_ids.tolist(), sampling.bias_values.tolist(), strict=True))
         fields["banned_ids"] = tuple(sampling.banned_ids.tolist())
         tokens = list(request.prompt)
@@ -186,10 +189,10 @@ class _Driver:
                 guesser = Asker(tokens, self._executor.bounds.draft_context, others, seed=index)
         self._scheduler.add(Scheduled(
             id=index, tokens=tokens, guesser=guesser, prompt_length=len(request.prompt),
-            max_length=len(request.prompt) + request.num_tokens, sampling=router_plan.Sampling(**fields),
+            max_length=len(request.prompt) + request.num_tokens, sampling=contract_sampling.Sampling(**fields),
             has_grammar=request.mask_seed is not None, wants_prompt_logprobs=request.wants_prompt_logprobs))
 
-    def _execute(self, plan: router_plan.Plan) -> tuple[router_plan.StepResult, list[bytes]]:
+    def _execute(self, plan: contract_plan.Plan) -> tuple[contract_step_result.StepResult, list[bytes]]:
         step = shard_wire.decode_plan(router_wire.encode_plan(plan).plan, plan.step_id)
         step = replace(step, rows=tuple(self._with_adapter(row) for row in step.rows))
         rows, logits = execute(self._executor, step, self._masks(plan))
@@ -208,7 +211,7 @@ class _Driver:
         state = row.initial_state
         return row if state is None else replace(row, initial_state=replace(state, adapter=self._traffic.adapter))
 
-    def _masks(self, plan: router_plan.Plan) -> Masks:
+    def _masks(self, plan: contract_plan.Plan) -> Masks:
         first_of = {row.slot: row.start + row.num_inputs - row.num_guesses for row in plan.rows}
         return {
             slot: np.concatenate([
@@ -224,12 +227,12 @@ class _Driver:
         for token, scores in zip(tokens, logits, strict=True):
             of_token[token].append(scores)
         for news in self._scheduler.commit(result):
-            if isinstance(news, router_plan.Verified):
+            if isinstance(news, Verified):
                 self.counted.drafted += news.num_drafts
                 self.counted.accepted += news.num_accepted
                 continue
             collected = self._collected[news.sequence_id]
-            if isinstance(news, router_plan.PromptLogprobsPart):
+            if isinstance(news, PromptLogprobsPart):
                 tops = news.top_logprobs or [()] * len(news.logprobs)
                 collected.update(zip(itertools.count(news.start), zip(news.logprobs, tops, strict=True)))
                 continue

@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.contract.row_result import TopLogprobs
 from penstock.router.api.openai.bodies import CompletionBody
 from penstock.router.api.openai.completion_spec import is_prompt_only
 from penstock.router.api.openai.manner import Manner
 from penstock.router.engine.stream import Event, Token
 from penstock.router.generation.answers import Answer
 from penstock.router.generation.float32 import shortest_float32
-from penstock.router.scheduling.plan import TopLogprobs
 from penstock.router.text.detokenizer import Detokenizer
 from penstock.router.text.tokenizer import Tokenizer
 

@@ -10,7 +10,7 @@ from penstock.router.errors import RouterError
 from penstock.router.generation.identity import Identity
 from penstock.router.generation.service import Service
 from penstock.router.generation.spec import TGI_NAMES, FieldNames
-from penstock.router.scheduling.plan import FinishReason
+from penstock.router.scheduling.finish_reason import FinishReason
 
 _GRAMMARS = ("response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
 

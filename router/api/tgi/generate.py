@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from penstock.contract.row_result import TopLogprobs
 from penstock.router.api.http.body import json_response, read_body
 from penstock.router.api.http.headers import compute_time, name_header, request_headers, time_headers, wish_of
 from penstock.router.api.http.sse import ADMITTED, AnswerEvent, stream_events
@@ -22,7 +23,6 @@ from penstock.router.generation.other_fields import (
 )
 from penstock.router.generation.service import SERVICE, Service
 from penstock.router.generation.spec import GenerationSpec
-from penstock.router.scheduling.plan import TopLogprobs
 from penstock.router.text.tokenizer import Tokenizer
 
 

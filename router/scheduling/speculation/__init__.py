@@ -1,1 +1,2 @@
-"""Guesses of what comes next, and how many a step should verify: no answer depends on it; may import scheduling."""
+"""Guesses of what comes next, and how many a step should verify: no answer depends on it; may import contract and
+scheduling."""

@@ -1,6 +1,6 @@
 """How long the draft model takes to propose, as far as steps have shown."""
 
-from penstock.router.scheduling.plan import Plan
+from penstock.contract.plan import Plan
 from penstock.router.scheduling.speculation.step_cost import StepCost
 
 UNKNOWN_SHARE = 0.15

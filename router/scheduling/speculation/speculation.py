@@ -5,8 +5,10 @@ from collections.abc import Collection, Mapping
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
+from penstock.contract.plan import Plan
+from penstock.contract.row import Row
+from penstock.contract.step_result import StepResult
 from penstock.router.scheduling.guesser import PROPOSED, Alternative, Guesser
-from penstock.router.scheduling.plan import Plan, Row, StepResult
 from penstock.router.scheduling.sequence import Sequence, Status
 from penstock.router.scheduling.speculation.proposing_cost import ProposingCost
 from penstock.router.scheduling.speculation.step_cost import StepCost

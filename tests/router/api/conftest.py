@@ -17,6 +17,7 @@ from aiohttp import ClientResponse, web
 from aiohttp.test_utils import TestClient, TestServer
 from tokenizers import Tokenizer as ParsedTokenizer
 
+from penstock.contract.row import Row
 from penstock.router.app import IDLE_SECONDS, make_app, make_runner
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.engine.engine import Engine
@@ -25,7 +26,6 @@ from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.groups.groups import Groups
 from penstock.router.limits import Limits
 from penstock.router.metrics.metrics import Metrics
-from penstock.router.scheduling.plan import Row
 from penstock.router.text import encoding
 from penstock.router.text.tokenizer import Tokenizer
 from tests.fakes import FACTS, LIMITS, ScriptedFleet

@@ -4,7 +4,8 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.router.scheduling.plan import InitialState, Row
+from penstock.contract.initial_state import InitialState
+from penstock.contract.row import Row
 from tests.fakes import ScriptedFleet
 from tests.router.api.conftest import Script, Server
 

@@ -10,6 +10,10 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from penstock.contract.admission import Admission
+from penstock.contract.plan import Plan
+from penstock.contract.row import Row
+from penstock.contract.step_result import StepResult
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.engine.request import Request
 from penstock.router.engine.text_path import Piece, TextPath
@@ -18,8 +22,9 @@ from penstock.router.fleet.errors import FleetError
 from penstock.router.generation import answers
 from penstock.router.groups.groups import Groups
 from penstock.router.metrics.metrics import Metrics
+from penstock.router.scheduling.confirmed import Sampled
+from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.occupancy import Occupancy
-from penstock.router.scheduling.plan import Admission, FinishReason, Plan, Row, Sampled, StepResult
 from penstock.router.text.tokenizer import Tokenizer
 from tests.fakes import LIMITS
 from tests.router.api.conftest import Server, Start, until

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from penstock.contract.facts import Facts
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.engine.transfer import Transfer
-from penstock.router.fleet.facts import Facts
 from penstock.router.grammar.compiler import GrammarCompiler
 from tests.fakes import LIMITS
 from tests.router.api.conftest import DEMO, Server, Start

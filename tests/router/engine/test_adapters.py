@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.contract.sampling import Sampling
+from penstock.contract.step_result import StepResult
 from penstock.router.adapters.files import AdapterFiles, check_config
 from penstock.router.adapters.registry import Registry
 from penstock.router.adapters.source import AdapterSource
@@ -16,7 +18,6 @@ from penstock.router.engine.engine import Engine
 from penstock.router.engine.request import Request
 from penstock.router.errors import AdapterNotFound, GenerationError
 from penstock.router.fleet.errors import FleetError
-from penstock.router.scheduling.plan import Sampling, StepResult
 from tests.fakes import ScriptedFleet
 from tests.router.adapters.folders import write_adapter
 from tests.scripted_engine import collect, running_engine, shifting, submit, token_ids

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
+from penstock.contract.sampling import Sampling
 from penstock.router.engine.request import Request
 from penstock.router.errors import Unhealthy
-from penstock.router.scheduling.plan import Sampling
 from tests.fakes import ScriptedFleet
 from tests.scripted_engine import collect, running_engine, shifting, submit
 

@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.contract.row import Row
+from penstock.contract.sampling import Sampling
 from penstock.router.engine.request import Request
 from penstock.router.engine.text_path import Piece, TextPath
 from penstock.router.errors import GenerationError, Unhealthy
 from penstock.router.fleet.errors import FleetError
-from penstock.router.scheduling.plan import FinishReason, Row, Sampling
+from penstock.router.scheduling.finish_reason import FinishReason
 from tests.fakes import FACTS, LIMITS, ScriptedFleet
 from tests.scripted_engine import TOKENIZER, collect, running_engine, running_groups, shifting, submit
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from penstock.contract.sampling import Sampling
 from penstock.router.engine.engine import Engine
 from penstock.router.engine.request import Request
 from penstock.router.fleet.fleet import GrpcFleet
 from penstock.router.limits import Limits
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling.guesser import Alternative
-from penstock.router.scheduling.plan import Sampling
 from penstock.router.scheduling.speculation.step_cost import StepCost
 from tests.scripted_engine import collect, submit
 from tests.shard.processes import Shard, running

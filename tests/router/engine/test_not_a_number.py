@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.contract.row import Row
+from penstock.contract.sampling import Sampling
 from penstock.router.engine.request import Request
 from penstock.router.engine.stream import Stream
 from penstock.router.errors import GenerationError
-from penstock.router.scheduling.plan import Row, Sampling
 from tests.fakes import ScriptedFleet
 from tests.scripted_engine import ListGrammar, collect, first_allowed, running_engine, shifting, submit
 

@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.contract.row import Row
+from penstock.contract.sampling import Sampling
 from penstock.router.engine.request import Request
 from penstock.router.engine.stream import Event, Guesses
-from penstock.router.scheduling.plan import FinishReason, Row, Sampling
+from penstock.router.scheduling.finish_reason import FinishReason
 from tests.fakes import FACTS, LIMITS, ScriptedFleet
 from tests.scripted_engine import ListGrammar, collect, first_allowed, running_engine, submit, token_ids
 

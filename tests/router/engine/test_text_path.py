@@ -6,9 +6,9 @@ from itertools import accumulate
 import pytest
 from hypothesis import given, settings, strategies
 
+from penstock.contract.sampling import Sampling
 from penstock.router.engine.request import Request
 from penstock.router.engine.text_path import Piece, TextPath
-from penstock.router.scheduling.plan import Sampling
 from penstock.router.text.encoding import encode
 from penstock.router.text.tokenizer import Tokenizer
 from tests.router.text.tokenizers_for_tests import demo_tokenizer

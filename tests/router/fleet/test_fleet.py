@@ -12,14 +12,20 @@ from typing import Any
 import grpc
 import pytest
 
+from penstock.contract.block_copy import BlockCopy
+from penstock.contract.initial_state import InitialState
+from penstock.contract.output import Output
+from penstock.contract.plan import Plan
+from penstock.contract.row import Row
+from penstock.contract.row_result import RowResult
+from penstock.contract.sampling import Sampling
+from penstock.contract.shard_facts import ShardFacts
+from penstock.contract.stream_limits import StreamLimits
 from penstock.protos import shard_pb2, shard_pb2_grpc
 from penstock.router.fleet import client
 from penstock.router.fleet.client import ShardClient
 from penstock.router.fleet.errors import AdapterRefusedError, FleetError, OtherFacts
 from penstock.router.fleet.fleet import GrpcFleet, agree
-from penstock.router.fleet.wire import ShardFacts, StreamLimits
-from penstock.router.scheduling.plan import BlockCopy, InitialState, Output, Plan, Row, RowResult, Sampling
-from penstock.shard.execution import step
 from penstock.shard.serving import wire
 from penstock.shard.serving.draining import Draining
 from penstock.system.wire_tls import WireTls
@@ -43,8 +49,7 @@ class EchoShard(shard_pb2_grpc.ShardServicer):
             "model_id": "m", "dtype": "float32", "kv_dtype": "float32", "block_size": 16, "num_blocks": 50 + rank,
             "vocab_size": 99, "eos_token_ids": [2], "context_length": 512, "rank": rank, "world_size": 2,
             "answers": rank == 0, "numerics": "n", "kv_groups": 1, "weights_digest": "d", "settings_digest": "s",
-            "step_tokens": 90 - rank, "memory_id": f"memory {rank}",
-            **facts})
+            "step_tokens": 90 - rank, "memory_id": f"memory {rank}", **facts})
 
     async def Describe(self, request: shard_pb2.DescribeRequest, context: Any) -> shard_pb2.Facts:
         return self.facts
@@ -79,14 +84,12 @@ class EchoShard(shard_pb2_grpc.ShardServicer):
 
 @asynccontextmanager
 async def running(tmp_path: Path, *shards: EchoShard) -> AsyncIterator[tuple[GrpcFleet, list[grpc.aio.Server]]]:
-    servers, targets = [], []
-    for index, shard in enumerate(shards):
-        server = grpc.aio.server()
+    targets = [f"unix:{tmp_path}/{index}.sock" for index in range(len(shards))]
+    servers = [grpc.aio.server() for _ in shards]
+    for server, shard, target in zip(servers, shards, targets, strict=True):
         shard_pb2_grpc.add_ShardServicer_to_server(shard, server)
-        targets.append(f"unix:{tmp_path}/{index}.sock")
-        server.add_insecure_port(targets[-1])
+        server.add_insecure_port(target)
         await server.start()
-        servers.append(server)
     fleet = GrpcFleet(targets)
     try:
         yield fleet, servers
@@ -193,7 +196,7 @@ async def test_every_shard_gets_the_plan_and_the_answering_one_answers(tmp_path:
     opened, planned = shards[0].orders
     limits = opened.stream_limits
     assert (limits.max_slots, limits.max_step_tokens, limits.max_blocks_per_slot) == (4, 64, 8)
-    assert wire.decode_plan(planned.plan, 0).block_copies == (step.BlockCopy(4, 9),)
+    assert [(copy.source, copy.target) for copy in wire.decode_plan(planned.plan, 0).block_copies] == [(4, 9)]
     first = planned.plan.rows[0].initial_state
     assert (first.sampling.seed, first.sampling.top_k, first.prompt_length) == (2**64 - 1, 7, 2)
     assert planned.plan.rows[0].token_ids == bytes([5, 0, 0, 0, 6, 0, 0, 0])
@@ -205,8 +208,8 @@ async def test_adapters_are_loaded_on_every_shard_and_named_by_their_number(tmp_
         await fleet.open(LIMITS)
         assert await fleet.load_adapter(2**32 - 1, "/a", "abc") == 101
         assert [shard.adapters for shard in shards] == [{2**32 - 1: ("/a", "abc")}] * 2
-        await fleet.submit(Plan(0, (Row(slot=0, start=0, token_ids=(1,), initial_state=InitialState(
-            Sampling(), 1, adapter=2**32 - 1)),)))
+        state = InitialState(Sampling(), 1, adapter=2**32 - 1)
+        await fleet.submit(Plan(0, (Row(slot=0, start=0, token_ids=(1,), initial_state=state),)))
         await fleet.next_result()
         await fleet.unload_adapter(2**32 - 1)
         await fleet.unload_adapter(7)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from penstock.contract.sampling import Sampling
 from penstock.router.adapters.registry import Registry
 from penstock.router.engine.request import Request
 from penstock.router.front.front_server import FrontServer
@@ -14,7 +15,6 @@ from penstock.router.front.remote_engine import RemoteEngine
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.grammar.spec import GrammarSpec
 from penstock.router.groups.groups import Groups
-from penstock.router.scheduling.plan import Sampling
 from tests.fakes import FACTS, ScriptedFleet
 from tests.scripted_engine import ListGrammar, first_allowed, running_groups, shifting, submit
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from penstock.contract.sampling import Sampling
 from penstock.router.adapters.registry import Registry
 from penstock.router.adapters.source import AdapterSource
 from penstock.router.engine.engine import Engine
@@ -29,7 +30,7 @@ from penstock.router.generation.spec import GenerationSpec
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.grammar.spec import GrammarSpec
 from penstock.router.metrics.metrics import Metrics
-from penstock.router.scheduling.plan import FinishReason, Sampling
+from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS
 from tests.fakes import FACTS, LIMITS, ScriptedFleet
 from tests.router.adapters.folders import write_adapter

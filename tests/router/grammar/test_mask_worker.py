@@ -8,13 +8,15 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.contract.row import Row
+from penstock.contract.sampling import Sampling
 from penstock.router.engine.engine import Engine
 from penstock.router.engine.request import Request
 from penstock.router.engine.stream import Event
 from penstock.router.errors import GenerationError
 from penstock.router.fleet.errors import FleetError
 from penstock.router.grammar.matcher import GrammarError
-from penstock.router.scheduling.plan import FinishReason, Row, Sampling
+from penstock.router.scheduling.finish_reason import FinishReason
 from tests.fakes import FACTS, ScriptedFleet
 from tests.scripted_engine import ListGrammar, bits, collect, first_allowed, running_engine, shifting, submit, token_ids
 

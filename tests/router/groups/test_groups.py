@@ -8,17 +8,17 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.contract.facts import Facts
+from penstock.contract.sampling import Sampling
 from penstock.router.engine.engine import Engine
 from penstock.router.engine.request import Request
 from penstock.router.errors import GenerationError, KilledGroup, Unhealthy
 from penstock.router.fleet.errors import FleetError
-from penstock.router.fleet.facts import Facts
 from penstock.router.groups import groups as groups_module
 from penstock.router.groups.groups import Groups
 from penstock.router.groups.member import Member
 from penstock.router.limits import Limits
 from penstock.router.metrics.metrics import Metrics
-from penstock.router.scheduling.plan import Sampling
 from tests.fakes import FACTS, LIMITS, ScriptedFleet
 from tests.scripted_engine import ListGrammar, collect, first_allowed, shifting, submit, token_ids
 

@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from penstock.contract.facts import Facts
+from penstock.contract.shard_facts import ShardFacts
 from penstock.router.engine.engine import Engine
 from penstock.router.fleet.errors import FleetError, OtherFacts
-from penstock.router.fleet.facts import Facts
-from penstock.router.fleet.wire import ShardFacts
 from penstock.router.groups.groups import Groups
 from penstock.router.groups.roster import Roster
 from penstock.router.metrics.metrics import Metrics

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from penstock.contract.plan import Plan
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.metrics.vllm import NAMES, VllmNames
 from penstock.router.scheduling.occupancy import Occupancy
-from penstock.router.scheduling.plan import Plan
 from tests.fakes import LIMITS
 from tests.paths import ROOT
 

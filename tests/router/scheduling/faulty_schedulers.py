@@ -4,9 +4,13 @@ from collections.abc import Collection
 from collections.abc import Sequence as Items
 from dataclasses import replace
 
+from penstock.contract.plan import Plan
+from penstock.contract.row import Row
+from penstock.contract.step_result import StepResult
+from penstock.router.scheduling.confirmed import Confirmed, Forgotten
 from penstock.router.scheduling.draft import Draft
+from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.memory import KvMemory
-from penstock.router.scheduling.plan import Confirmed, FinishReason, Forgotten, Plan, Row, StepResult
 from penstock.router.scheduling.prefix_cache import Key, Node, PrefixCache
 from penstock.router.scheduling.residency import Residency
 from penstock.router.scheduling.scheduler import Scheduler

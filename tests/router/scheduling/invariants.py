@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
-from penstock.router.scheduling.plan import Output, Row
+from penstock.contract.output import Output
+from penstock.contract.row import Row
 from penstock.router.scheduling.prefix_cache import Node
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence, Status

@@ -2,7 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from penstock.router.scheduling.plan import Output, Plan, Row, RowResult, StepResult
+from penstock.contract.output import Output
+from penstock.contract.plan import Plan
+from penstock.contract.row import Row
+from penstock.contract.row_result import RowResult
+from penstock.contract.step_result import StepResult
 
 EOS = 1
 

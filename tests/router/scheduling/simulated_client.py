@@ -5,8 +5,10 @@ from collections.abc import Iterable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 
+from penstock.contract.initial_state import InitialState
+from penstock.contract.plan import Plan
+from penstock.contract.row import Row
 from penstock.router.scheduling.guesser import PROPOSED, Alternative
-from penstock.router.scheduling.plan import InitialState, Plan, Row
 from penstock.router.scheduling.sequence import Sequence
 from tests.router.scheduling.shard_mirror import Resident, extend, sample
 

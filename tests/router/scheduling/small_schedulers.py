@@ -2,8 +2,13 @@
 
 from collections.abc import Sequence as Items
 
+from penstock.contract.output import Output
+from penstock.contract.plan import Plan
+from penstock.contract.row_result import RowResult
+from penstock.contract.sampling import Sampling
+from penstock.contract.step_result import StepResult
 from penstock.router.scheduling.block_pool import BlockPool
-from penstock.router.scheduling.plan import Output, Plan, RowResult, Sampled, Sampling, StepResult
+from penstock.router.scheduling.confirmed import Sampled
 from penstock.router.scheduling.prefix_cache import PrefixCache
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence

@@ -1,6 +1,7 @@
 """Sequences with adapters: who waits for a load, who gets the room, what a plan names, and what a loss leaves."""
 
-from penstock.router.scheduling.plan import FinishReason, Plan
+from penstock.contract.plan import Plan
+from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.residency import AdapterOrders, Residency
 from penstock.router.scheduling.scheduler import MAX_PASSED, Scheduler
 from penstock.router.scheduling.sequence import Sequence

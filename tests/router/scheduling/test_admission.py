@@ -2,7 +2,9 @@
 
 import pytest
 
-from penstock.router.scheduling.plan import Admission, FinishReason, Output
+from penstock.contract.admission import Admission
+from penstock.contract.output import Output
+from penstock.router.scheduling.finish_reason import FinishReason
 from tests.router.scheduling.small_schedulers import (
     answer,
     make_scheduler,

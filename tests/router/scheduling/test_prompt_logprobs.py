@@ -2,16 +2,13 @@
 
 import pytest
 
-from penstock.router.scheduling.plan import (
-    Admission,
-    FinishReason,
-    Output,
-    Plan,
-    PromptLogprobsPart,
-    RowResult,
-    Sampled,
-    StepResult,
-)
+from penstock.contract.admission import Admission
+from penstock.contract.output import Output
+from penstock.contract.plan import Plan
+from penstock.contract.row_result import RowResult
+from penstock.contract.step_result import StepResult
+from penstock.router.scheduling.confirmed import PromptLogprobsPart, Sampled
+from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence
 from tests.router.scheduling.small_schedulers import make_scheduler, make_sequence, planned, spans, step

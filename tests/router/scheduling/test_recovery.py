@@ -2,7 +2,12 @@
 
 import pytest
 
-from penstock.router.scheduling.plan import Admission, FinishReason, Forgotten, InitialState, Plan, Sampling
+from penstock.contract.admission import Admission
+from penstock.contract.initial_state import InitialState
+from penstock.contract.plan import Plan
+from penstock.contract.sampling import Sampling
+from penstock.router.scheduling.confirmed import Forgotten
+from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.scheduler import Scheduler
 from tests.router.scheduling.small_schedulers import (
     answer,

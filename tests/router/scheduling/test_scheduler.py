@@ -2,18 +2,16 @@
 
 import pytest
 
-from penstock.router.scheduling.plan import (
-    Admission,
-    FinishReason,
-    InitialState,
-    Output,
-    Plan,
-    Row,
-    RowResult,
-    Sampled,
-    Sampling,
-    StepResult,
-)
+from penstock.contract.admission import Admission
+from penstock.contract.initial_state import InitialState
+from penstock.contract.output import Output
+from penstock.contract.plan import Plan
+from penstock.contract.row import Row
+from penstock.contract.row_result import RowResult
+from penstock.contract.sampling import Sampling
+from penstock.contract.step_result import StepResult
+from penstock.router.scheduling.confirmed import Sampled
+from penstock.router.scheduling.finish_reason import FinishReason
 from tests.router.scheduling.small_schedulers import GREEDY, answer, make_scheduler, make_sequence, planned, spans, step
 
 

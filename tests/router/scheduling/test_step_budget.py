@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.router.scheduling.plan import Output
+from penstock.contract.output import Output
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.step_budget import FLOOR, GRAIN, TARGET_SECONDS, StepBudget
 from tests.router.scheduling.small_schedulers import answer, make_sequence, planned

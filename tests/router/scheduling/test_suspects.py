@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from penstock.router.scheduling.plan import FinishReason, Forgotten, Output, Plan, Row, RowResult, Sampled, StepResult
+from penstock.contract.output import Output
+from penstock.contract.plan import Plan
+from penstock.contract.row import Row
+from penstock.contract.row_result import RowResult
+from penstock.contract.step_result import StepResult
+from penstock.router.scheduling.confirmed import Forgotten, Sampled
+from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence
 from penstock.router.scheduling.speculation.guesser import LookupGuesser

@@ -4,7 +4,7 @@ from collections import deque
 
 import pytest
 
-from penstock.router.scheduling.plan import Plan
+from penstock.contract.plan import Plan
 from penstock.router.scheduling.scheduler import Scheduler
 from tests.router.scheduling.simulation import Simulation
 from tests.router.scheduling.small_schedulers import answer, make_sequence, planned, spans

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.router.scheduling.plan import FinishReason
+from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.scheduler import MAX_PASSED, Scheduler
 from penstock.router.scheduling.waits import Wait, settled
 from tests.router.scheduling import test_adapters

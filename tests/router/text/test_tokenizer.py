@@ -10,9 +10,9 @@ import pytest
 import tokenizers
 from tokenizers.processors import TemplateProcessing
 
+from penstock.contract.sampling import Sampling
 from penstock.router.engine.request import Request
 from penstock.router.engine.text_path import Piece, TextPath
-from penstock.router.scheduling.plan import Sampling
 from penstock.router.text.encoding import TokenizerError
 from penstock.router.text.tokenizer import Tokenizer
 from tests.router.text.tokenizers_for_tests import DEMO, demo_tokenizer

@@ -6,9 +6,12 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from penstock.contract import initial_state as contract_initial_state
+from penstock.contract import plan as contract_plan
+from penstock.contract import row as contract_row
+from penstock.contract import sampling as contract_sampling
 from penstock.protos import shard_pb2
 from penstock.router.fleet import wire as router_wire
-from penstock.router.scheduling import plan as router_plan
 from penstock.shard.execution.step import NO_IDS, InitialState, Row, Sampling, Step, StepResult
 from penstock.shard.serving import tracing
 from penstock.shard.serving import wire as shard_wire
@@ -120,8 +123,8 @@ def test_slots_that_are_given_up(shard: Shard) -> None:
 
 @pytest.mark.parametrize("trace", [b"", bytes(range(24))])
 def test_over_the_wire(trace: bytes) -> None:
-    initial_state = router_plan.InitialState(router_plan.Sampling(), 1, trace=trace)
-    order = router_wire.encode_plan(router_plan.Plan(0, (router_plan.Row(0, 0, (5,), initial_state=initial_state),)))
+    initial_state = contract_initial_state.InitialState(contract_sampling.Sampling(), 1, trace=trace)
+    order = router_wire.encode_plan(contract_plan.Plan(0, (contract_row.Row(0, 0, (5,), initial_state=initial_state),)))
     read = shard_pb2.Order.FromString(order.SerializeToString())
     received = shard_wire.decode_plan(read.plan, 0).rows[0].initial_state
     assert received is not None
@@ -129,7 +132,7 @@ def test_over_the_wire(trace: bytes) -> None:
 
 
 def test_a_trace_of_another_length_is_refused() -> None:
-    initial_state = router_plan.InitialState(router_plan.Sampling(), 1, trace=bytes(23))
-    order = router_wire.encode_plan(router_plan.Plan(0, (router_plan.Row(0, 0, (5,), initial_state=initial_state),)))
+    initial_state = contract_initial_state.InitialState(contract_sampling.Sampling(), 1, trace=bytes(23))
+    order = router_wire.encode_plan(contract_plan.Plan(0, (contract_row.Row(0, 0, (5,), initial_state=initial_state),)))
     with pytest.raises(ValueError, match=r"plan 0, rows\[0\]\.initial_state\.trace has 23 bytes, a trace has 24"):
         shard_wire.decode_plan(order.plan, 0)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies
 
+from penstock.contract.sampling import Sampling
 from penstock.router.chat.template import ChatTemplate
-from penstock.router.scheduling.plan import Sampling
 from tests.fakes import LIMITS
 from tests.router.api.conftest import Server, Start
 from tests.router.api.openai.chats import HELLO, PROMPT, TEXT, chat, chunks, joined, refusal, rendered

@@ -7,9 +7,9 @@ from dataclasses import replace
 import jsonschema
 import pytest
 
+from penstock.contract.row import Row
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.grammar.compiler import GrammarCompiler
-from penstock.router.scheduling.plan import Row
 from tests.fakes import LIMITS, ScriptedFleet
 from tests.router.api.conftest import Server, Start
 from tests.router.api.openai.chats import HELLO, TIME, WEATHER, chat, chunks, joined

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from penstock.router.scheduling.plan import Row
+from penstock.contract.row import Row
 from tests.fakes import LIMITS, ScriptedFleet
 from tests.router.api.conftest import Script, Server, Start
 from tests.router.api.openai.chats import refusal

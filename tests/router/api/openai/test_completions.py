@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies
 
-from penstock.router.scheduling.plan import Sampling
+from penstock.contract.sampling import Sampling
 from tests.fakes import LIMITS
 from tests.router.api.conftest import Server, Start, until
 from tests.router.api.openai.chats import refusal

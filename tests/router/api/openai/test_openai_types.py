@@ -14,11 +14,11 @@ from openai.types import completion_create_params
 from openai.types.chat import completion_create_params as chat_create_params
 from typing_extensions import is_typeddict
 
+from penstock.contract.row import Row
 from penstock.router.api.openai.bodies import ChatBody, CompletionBody
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.generation.other_fields import IGNORED, REFUSED_IN_CHATS, REFUSED_IN_COMPLETIONS
 from penstock.router.grammar.compiler import GrammarCompiler
-from penstock.router.scheduling.plan import Row
 from tests.fakes import ScriptedFleet
 from tests.router.api.conftest import Server, Start
 from tests.router.api.openai.chats import HELLO

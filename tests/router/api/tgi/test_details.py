@@ -7,7 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from penstock.router.scheduling.plan import Row, RowResult
+from penstock.contract.row import Row
+from penstock.contract.row_result import RowResult
 from tests.fakes import LIMITS, ScriptedFleet
 from tests.router.api.conftest import Script, Server, Start
 

@@ -10,8 +10,8 @@ import jsonschema
 import orjson
 import pytest
 
+from penstock.contract.row import Row
 from penstock.router.grammar.compiler import GrammarCompiler
-from penstock.router.scheduling.plan import Row
 from tests.fakes import FACTS, ScriptedFleet
 from tests.router.api.conftest import Script, Server, Start
 from tests.router.api.openai.test_completions import chunks, complete, text_of

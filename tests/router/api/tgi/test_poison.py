@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import NoReturn
 
+from penstock.contract.row import Row
 from penstock.router.fleet.errors import FleetError
-from penstock.router.scheduling.plan import Row
 from tests.fakes import LIMITS, ScriptedFleet
 from tests.router.api.conftest import Server, Start
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from penstock.router.generation.parameters import Parameters
 from penstock.router.generation.spec import GenerationSpec
 from penstock.router.grammar.spec import GrammarSpec
-from penstock.router.scheduling.plan import FinishReason, Sampled
+from penstock.router.scheduling.confirmed import Sampled
+from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.text.tokenizer import Tokenizer
 from tests.router.groups.simulation.grammars import PlaceGrammar
 from tests.router.groups.simulation.oracle import ALL, EOS, STOP, Truth, begin

@@ -2,7 +2,12 @@
 
 from collections.abc import Callable, Mapping
 
-from penstock.router.scheduling.plan import InitialState, Output, Plan, Row, RowResult, StepResult
+from penstock.contract.initial_state import InitialState
+from penstock.contract.output import Output
+from penstock.contract.plan import Plan
+from penstock.contract.row import Row
+from penstock.contract.row_result import RowResult
+from penstock.contract.step_result import StepResult
 from tests.router.groups.simulation.oracle import ALL, VOCAB, draw, extend, prompt_logprob
 
 Kills = Callable[[int, int, int], bool]

@@ -7,18 +7,18 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+from penstock.contract.facts import Facts
+from penstock.contract.step_result import StepResult
 from penstock.router.engine import engine
 from penstock.router.engine.receiver import Receiver
 from penstock.router.engine.request import Request
 from penstock.router.engine.transfer import Transfer
-from penstock.router.fleet.facts import Facts
 from penstock.router.fleet.fleet import GrpcFleet
 from penstock.router.generation.identity import Identity
 from penstock.router.groups import groups, moving
 from penstock.router.groups.member import Member
 from penstock.router.groups.moving import chosen
 from penstock.router.scheduling.death_record import DeathRecord
-from penstock.router.scheduling.plan import StepResult
 from penstock.router.scheduling.scheduler import Scheduler
 from tests.router.groups.simulation import network
 from tests.router.groups.simulation.network import Client as ShardClient

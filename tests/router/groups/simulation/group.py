@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.router.fleet.facts import Facts
-from penstock.router.scheduling.plan import Plan, StepResult
+from penstock.contract.facts import Facts
+from penstock.contract.plan import Plan
+from penstock.contract.step_result import StepResult
 from tests.router.groups.simulation.executor import Executor, Kills, Memory
 from tests.router.groups.simulation.oracle import EOS, VOCAB, begin
 

@@ -9,7 +9,7 @@ from penstock.router.engine.transfer import Transfer
 from penstock.router.errors import GenerationError, KilledGroup, RouterError, Unhealthy
 from penstock.router.groups.member import Member
 from penstock.router.groups.moving import most_tokens
-from penstock.router.scheduling.plan import Sampled
+from penstock.router.scheduling.confirmed import Sampled
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS
 from tests.router.groups.simulation.watched import WatchedEngine, WatchedGroups, WatchedStream
 

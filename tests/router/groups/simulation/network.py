@@ -7,9 +7,10 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.contract.shard_facts import ShardFacts
+from penstock.contract.step_result import StepResult
+from penstock.contract.stream_limits import StreamLimits
 from penstock.router.fleet.errors import AdapterRefusedError, FleetError
-from penstock.router.fleet.wire import ShardFacts, StreamLimits
-from penstock.router.scheduling.plan import StepResult
 from penstock.system import addresses
 from tests.router.groups.simulation.group import Group
 

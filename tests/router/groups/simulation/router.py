@@ -7,12 +7,12 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
+from penstock.contract.facts import Facts
 from penstock.router.adapters.files import CONFIG, AdapterFiles, check_config
 from penstock.router.adapters.registry import Registry
 from penstock.router.adapters.source import AdapterSource
 from penstock.router.api.http.sse import Places
 from penstock.router.errors import Overloaded, RouterError
-from penstock.router.fleet.facts import Facts
 from penstock.router.fleet.fleet import GrpcFleet
 from penstock.router.generation.answers import answering
 from penstock.router.generation.identity import Wish, identify

@@ -12,7 +12,8 @@ from penstock.router.engine.transfer import Transfer
 from penstock.router.errors import RouterError
 from penstock.router.fleet.errors import FleetError
 from penstock.router.groups.groups import Groups
-from penstock.router.scheduling.plan import FinishReason, PromptLogprobsPart, Sampled
+from penstock.router.scheduling.confirmed import PromptLogprobsPart, Sampled
+from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.sequence import Status
 from tests.router.groups.simulation.asking import Expected
 from tests.router.groups.simulation.oracle import Truth, begin

@@ -4,7 +4,11 @@ import random
 
 import pytest
 
-from penstock.router.scheduling.plan import Plan, RowResult, Sampling, StepResult, Verified
+from penstock.contract.plan import Plan
+from penstock.contract.row_result import RowResult
+from penstock.contract.sampling import Sampling
+from penstock.contract.step_result import StepResult
+from penstock.router.scheduling.confirmed import Verified
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence
 from penstock.router.scheduling.speculation.guesser import LookupGuesser

@@ -2,7 +2,10 @@
 
 import pytest
 
-from penstock.router.scheduling.plan import Plan, Row, Sampling, StepResult
+from penstock.contract.plan import Plan
+from penstock.contract.row import Row
+from penstock.contract.sampling import Sampling
+from penstock.contract.step_result import StepResult
 from penstock.router.scheduling.sequence import Sequence, Status
 from penstock.router.scheduling.speculation.guesser import (
     HOPE,

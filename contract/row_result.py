@@ -1,0 +1,21 @@
+"""What a row of a plan yielded."""
+
+from typing import NamedTuple
+
+TopLogprobs = tuple[tuple[int, float], ...]
+"""The likeliest tokens at one position with their logprobs, the likeliest first."""
+
+
+class RowResult(NamedTuple):
+    """Has the tokens that a row yielded, with the logprob of each, and the logprobs of its `prompt_logprob_ids`.
+
+    `top_logprobs` has an entry for each of `token_ids`, `prompt_top_logprobs` for each of `prompt_logprobs`; both are
+    empty if none was asked for.
+    """
+
+    slot: int
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    top_logprobs: tuple[TopLogprobs, ...] = ()
+    prompt_logprobs: tuple[float, ...] = ()
+    prompt_top_logprobs: tuple[TopLogprobs, ...] = ()

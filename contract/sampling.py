@@ -1,0 +1,40 @@
+"""How the tokens of a sequence are chosen."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Says how tokens are chosen, in the order in which it is applied. The defaults are off: greedy, no penalty.
+
+    `share_penalty` is what TGI calls frequency penalty: it weighs a token's share of all tokens so far. The frequency
+    penalty is OpenAI's, for each time that a token is in the output. `banned_ids` can't be sampled before output
+    position `min_tokens`. `branch` tells several answers to one prompt apart, which share a seed.
+    """
+
+    do_sample: bool = False
+    seed: int = 0
+    branch: int = 0
+    watermark: bool = False
+    repetition_penalty: float = 1.0
+    share_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    bias: tuple[tuple[int, float], ...] = ()
+    banned_ids: tuple[int, ...] = ()
+    min_tokens: int = 0
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    typical_p: float = 1.0
+    min_p: float = 0.0
+    raw_logprobs: bool = False
+    """Logprobs of the logits, not of the scores that tokens are sampled from."""
+    top_n: int = 0
+    """Top logprobs to report with each sampled token, and with each of the prompt whose logprob is wanted."""
+
+    @property
+    def reads_history(self) -> bool:
+        """Tells whether a choice depends on the tokens before it, other than through the model."""
+        return self.watermark or self.repetition_penalty != 1.0 or any(
+            (self.share_penalty, self.frequency_penalty, self.presence_penalty))

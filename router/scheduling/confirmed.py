@@ -1,0 +1,48 @@
+"""What the scheduler tells of sequences once a step's result, or the loss of a group, is known."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock.contract.row_result import TopLogprobs
+from penstock.router.scheduling.finish_reason import FinishReason
+
+
+class Sampled(NamedTuple):
+    """A confirmed token of a sequence, with the reason if the sequence ended with this token."""
+
+    sequence_id: int
+    token_id: int
+    logprob: float
+    finish_reason: FinishReason | None = None
+    top_logprobs: TopLogprobs = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """Tells how many guesses of a sequence a step verified, in its row and in forks, and how many were right."""
+
+    sequence_id: int
+    num_drafts: int
+    num_accepted: int
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLogprobsPart:
+    """The logprobs of a part of a sequence's prompt, from position `start` on. They precede its first sampled token."""
+
+    sequence_id: int
+    start: int
+    logprobs: tuple[float, ...]
+    top_logprobs: tuple[TopLogprobs, ...] = ()
+
+
+Confirmed = Sampled | PromptLogprobsPart | Verified
+"""What a step's result tells of a sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """Tells how many sequences will be computed again after the loss of their group, and the ids of those given up."""
+
+    num_replayed: int
+    given_up: tuple[int, ...]
