@@ -50,7 +50,7 @@ class RemoteFile:
     is_large: bool
 
     def hasher(self) -> Any:
-        """Returns what computes the hash of the content."""
+        """Returns a new hash object for the content."""
         return hashlib.sha256() if self.is_large else hashlib.sha1(b"blob %d\0" % self.size, usedforsecurity=False)
 
 
@@ -88,7 +88,7 @@ def _check_space(files: Sequence[RemoteFile], folder: Path) -> None:
 def _fetch(
     file: RemoteFile, url: str, folder: Path, headers: dict[str, str], bar: type[Any], stop: threading.Event
 ) -> None:
-    """Downloads what is missing of a file, and gives it its name in the cache once its content is right."""
+    """Downloads the missing part of a file, and gives it its name in the cache once its content is right."""
     partial = _partial(folder, file)
     with _locked(partial, file.name, stop) as content:
         if _is_there(folder, file):
@@ -110,7 +110,7 @@ def _fetch(
 def _complete(
     file: RemoteFile, url: str, content: BinaryIO, here: int, headers: dict[str, str], bar: type[Any]
 ) -> str:
-    """Downloads what follows the first `here` bytes of a file, and returns the hash of all."""
+    """Downloads a file from byte `here` on, and returns the hash of all."""
     from huggingface_hub.file_download import http_get
     if here < file.size:
         http_get(url, content, resume_size=here, headers=headers, expected_size=file.size,

@@ -32,14 +32,14 @@ ANSWER_SECONDS = 30.0
 log = logging.getLogger(__name__)
 
 _HTTP_ERROR: type[Exception] = next(base for base in HfHubHTTPError.__bases__ if base is not OSError)
-"""What the Hub's library raises for a connection that fails: its HTTP library has another name in each version."""
+"""The error that the Hub's library raises for a failed connection: its HTTP library differs between versions."""
 
 
 def fetch(
     name: str, revision: str | None, cache: Path | None, has_bars: bool, files: list[str] = FILES,
     not_files: list[str] = NOT_FILES,
 ) -> Path:
-    """Downloads what a server reads of a model, unless it is cached, and returns the directory.
+    """Downloads the files of a model that a server reads, unless they are cached, and returns the directory.
 
     files, not_files: patterns of the names of files that are downloaded, and that are not
 
@@ -99,7 +99,7 @@ def _fetch_blobs(
 
 
 def _sentence(error: Exception, name: str, revision: str | None, place: Path) -> str:
-    """Returns what went wrong and what to do."""
+    """Returns a sentence that names the fault and the remedy."""
     hub = constants.ENDPOINT
     match error:
         case OfflineModeIsEnabled():

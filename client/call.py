@@ -58,7 +58,7 @@ class Call:
         return self.patience.failed(error)
 
     def _judged(self, error: Refused | Gone) -> Exception:
-        """Returns what is to be raised for a server's error. Servers that would give another answer are left out while
+        """Returns the error to raise for a server's error. Servers that would give another answer are left out while
         there are others; an answer that was begun waits for a server with room for it."""
         if isinstance(error, AnotherAnswer) and (self._is_admitted or self.patience.has_others):
             return Differs(error)
@@ -91,7 +91,7 @@ class WholeCall(Call, Generic[AnyWhole]):
 
 
 class StreamCall(Call, Generic[AnyReply]):
-    """A call whose answer comes in events. What has come of it is never asked for again, and comes once."""
+    """A call whose answer comes in events. Each event comes once, and no event that has come is asked for again."""
 
     def __init__(
         self, patience: Patience, body: Mapping[str, Any], key: str | None, answer: str | None, kind: type[AnyReply],

@@ -1,4 +1,4 @@
-"""What a call of a client raises.
+"""The errors that a call of a client raises.
 
     ClientError
     ├── Unreachable            nothing came of any server for too long

@@ -1,4 +1,4 @@
-"""What calls return, with the servers' own names; fields that are not listed here are kept, too."""
+"""The replies that calls return, with the servers' own names. Fields that are not listed here are kept, too."""
 
 from typing import Any
 
@@ -62,7 +62,7 @@ class Usage(Reply):
 
 
 class Message(Reply):
-    """What the model says, or in a chunk what it says next."""
+    """A message of the model, or in a chunk the next part of it."""
 
     role: str | None = None
     content: str | None = None
@@ -89,7 +89,7 @@ class ChatCompletion(WholeReply):
 
 
 class ChunkChoice(Reply):
-    """What comes next of one of the answers to a conversation."""
+    """The next part of one of the answers to a conversation."""
 
     index: int
     delta: Message

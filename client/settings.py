@@ -1,4 +1,4 @@
-"""What clients of both kinds share: servers, limits, and the bodies of their calls."""
+"""The settings that both kinds of clients share: servers, limits, and the bodies of their calls."""
 
 import socket
 from collections.abc import Mapping, Sequence
@@ -86,8 +86,8 @@ def token_id_of_tgi(content: Any) -> int | None:
 
 
 def token_ids_of_openai(body: Mapping[str, Any]) -> TokenIdOf:
-    """Returns what tells the tokens of a stream of OpenAI's routes. Behind tokens that may be calls of tools, or follow
-    a prompt that is told, too, or are of several answers, no server goes on."""
+    """Returns the function that finds the tokens of a stream of OpenAI's routes. Behind tokens that may be calls of
+    tools, or follow a prompt that is told, too, or are of several answers, no server goes on."""
     prompt = body.get("prompt") or ""
     has_prompts = not isinstance(prompt, str) and len(prompt) > 1 and not isinstance(prompt[0], int)
     has_several = (body.get("n") or 1) > 1 or has_prompts

@@ -133,10 +133,10 @@ class Tls(_Part):
 
 
 class ClusterConfig(_Part):
-    """What is to run on a Ray cluster."""
+    """The groups and routers that are to run on a Ray cluster."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$")]
-    """What this deployment is called; a Ray cluster may have several."""
+    """The name of this deployment; a Ray cluster may have several."""
     model: Annotated[str, Field(min_length=1)]
     """A directory that all machines have, or a name on the Hugging Face Hub."""
     address: str = "auto"

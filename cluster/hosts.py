@@ -169,7 +169,7 @@ class RouterHost:
         self._child = Child(router_command(self._config, str(self._file)), self._mark)
 
     def _ask(self, path: str) -> str | None:
-        """Returns what the router answers, or None if it doesn't."""
+        """Returns the answer of the router, or None if it gives none."""
         port = self._config.router.port
         connection = http.client.HTTPSConnection(
             LOOPBACK, port, timeout=HTTP_SECONDS, context=_unverified()) if self._is_tls else (

@@ -46,9 +46,8 @@ class Keeper:
     """Holds what is wanted, looks at what there is, and brings one nearer to the other: once a second, or every four
     while a host does not answer.
 
-    What it needs to know beside the configuration it learns from the hosts, so that after its own death the next
-    keeper goes on with those that live. Nothing that answers clients waits for it.
-    """
+    It learns all else but the configuration from the hosts, so that after its own death the next keeper goes on with
+    those that live. Nothing that answers clients waits for it."""
 
     def __init__(self, config: ClusterConfig, machine: str) -> None:
         logs.configure("INFO", json_output=False)

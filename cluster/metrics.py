@@ -6,7 +6,7 @@ WAITING, RUNNING = "tgi_queue_size", "tgi_batch_current_size"
 
 
 def load_of(text: str) -> Load | None:
-    """Returns what a router has to do, or None if its metrics do not tell."""
+    """Returns the load of a router, or None if its metrics do not have it."""
     found: dict[str, float] = {}
     for line in text.splitlines():
         name, _, value = line.partition(" ")

@@ -1,4 +1,4 @@
-"""What the keeper has Ray do: placement groups, actors in them, questions to actors."""
+"""The keeper's use of Ray: placement groups, actors in them, questions to actors."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -67,7 +67,7 @@ def end(handle: Handle) -> None:
 
 
 def remove_place(config: ClusterConfig, name: str) -> None:
-    """Gives back what Ray has reserved for a group, or for the routers."""
+    """Gives back the resources that Ray has reserved for a group, or for the routers."""
     place = _place(config, name)
     if place is not None:
         remove_placement_group(place)
@@ -81,8 +81,8 @@ def reserved(config: ClusterConfig) -> set[str]:
 
 
 class Questions:
-    """What actors are asked. An answer may be long in coming, for an actor may wait for its place or be hung; the
-    question stands meanwhile."""
+    """The questions that actors have not answered yet. An actor may wait for its place or hang, so an answer may take
+    long."""
 
     def __init__(self) -> None:
         self._asked: dict[str, Any] = {}
@@ -109,7 +109,7 @@ class Questions:
 
 
 def _cause(error: Exception) -> str:
-    """Returns what an error of Ray's says in the end: the lines before are a traceback and ids."""
+    """Returns the last line of an error of Ray's: the lines before are a traceback and ids."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
 

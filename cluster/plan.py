@@ -1,4 +1,4 @@
-"""What the keeper does next: pure, from what it knows of each group."""
+"""Decides what the keeper does next: pure, from the states of the groups."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,8 +45,8 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do: how many groups to make, and the names of those to start, to have drain, and to remove, their
-    processes with them."""
+    """The next steps: how many groups to make, and the names of the groups to start, to drain, and to remove with their
+    processes."""
 
     num_to_make: int
     start: list[str]
@@ -57,8 +57,8 @@ class Decision:
 
 
 def decide(units: Sequence[Unit], num_groups: int) -> Decision:
-    """Returns what brings the groups nearer to so many. Of too many, those go first that answer nothing yet, then the
-    youngest."""
+    """Returns the steps that bring the number of groups nearer to `num_groups`. If there are too many, groups that
+    answer nothing yet go first, then the youngest."""
     staying = [unit for unit in units if not unit.is_leaving]
     by_worth = sorted(staying, key=lambda unit: (not unit.is_ready, unit.age))
     extra = [unit.name for unit in by_worth[num_groups:]]

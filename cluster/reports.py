@@ -1,4 +1,4 @@
-"""What hosts tell the keeper, and the keeper the user."""
+"""The reports of hosts to the keeper, and of the keeper to the user."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -7,7 +7,7 @@ from penstock.cluster.scaling import Load
 
 
 class State(StrEnum):
-    """What a host's child does."""
+    """The state of a host's child."""
 
     PLACED = "placed"
     """There is none yet."""
@@ -21,7 +21,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a host says of itself."""
+    """The report of a host about itself."""
 
     state: State
     machine: str
@@ -31,21 +31,21 @@ class Report:
     master: tuple[str, int] | None = None
     """Where the parts of a group may meet, for those that have this part as their first."""
     load: Load | None = None
-    """What a router has to do."""
+    """The load of a router."""
     trouble: str = ""
     """Why its child did not start, or ended by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What the keeper knows of a deployment."""
+    """The state of a deployment, as the keeper knows it."""
 
     num_groups: int | None
     """How many groups there should be, if that is known yet."""
     groups: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     """For each part of each group, what it does and where."""
     router: tuple[str, str] | None = None
-    """What the router does and where, if there is one."""
+    """The state of the router and its place, if there is one."""
     load: Load | None = None
     trouble: str = ""
     """The last reason why something did not start or was lost."""

@@ -9,7 +9,7 @@ from penstock.cluster.config import Scaling
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What all routers have to do."""
+    """The load of all routers together."""
 
     num_waiting: int
     num_running: int

@@ -19,7 +19,7 @@ SECTOR = tl.constexpr(32)
 
 
 def options() -> dict[str, Any]:
-    """Returns what such a kernel is launched with, the constant IS_EARLY among it."""
+    """Returns the launch arguments of such a kernel, the constant IS_EARLY among them."""
     return {"IS_EARLY": True, "launch_pdl": True} if tuning.capability() >= FIRST_CAPABILITY else {"IS_EARLY": False}
 
 

@@ -82,7 +82,7 @@ def _compute_bfloat16(interpreter: Any) -> None:
 
 
 def _numbers(handle: Any) -> NDArray[Any]:
-    """Returns what a tensor of the interpreter holds; bfloat16 as float32."""
+    """Returns the numbers of a tensor of the interpreter; bfloat16 as float32."""
     data: NDArray[Any] = handle.data
     return (data.astype(np.uint32) << 16).view(np.float32) if handle.dtype.scalar.name == "bf16" else data
 

@@ -10,7 +10,7 @@ _CHUNK = 16 * _PAGE  # what is smaller shares chunks of this size, so that no pa
 _ALIGNMENT = 64
 
 _chunk = torch.empty(0, dtype=torch.uint8)
-"""What is left of the newest chunk."""
+"""The free rest of the newest chunk."""
 
 
 def huge(num_bytes: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""What one recurrent layer carries from a sequence's tokens to its next, which the ops hand around."""
+"""The state that one recurrent layer carries from a sequence's tokens to its next, which the ops hand around."""
 
 from dataclasses import dataclass
 from math import prod
@@ -14,8 +14,8 @@ ALIGNMENT = 64                           # bytes, at which the matrices begin
 
 @dataclass(frozen=True, slots=True)
 class RecurrentState:
-    """Holds the state of N sequences, each in its slot; to copy or move one, copy a row of `data`. What is in a slot
-    before its sequence's first token is not read."""
+    """Holds the state of N sequences, each in its slot; to copy or move one, copy a row of `data`. The content of a
+    slot before its sequence's first token is not read."""
 
     data: Tensor      # uint8 [N, bytes of a state]
     inputs: Tensor    # [N, W - 1, C], of the activations' dtype: the last inputs of the convolution, the oldest first
@@ -23,7 +23,7 @@ class RecurrentState:
 
 
 class LayerMemory(Protocol):
-    """What one layer keeps of the sequences: a `KvCache`, a `RecurrentState`, or what others have in their place."""
+    """The memory that one layer has for the sequences: a `KvCache`, a `RecurrentState`, or another kind."""
 
     @property
     def data(self) -> Tensor:

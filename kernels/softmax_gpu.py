@@ -15,7 +15,7 @@ NAN_KEY = tl.constexpr(0x7FFFFFFF)
 INFINITE_KEY = tl.constexpr(0x7F800000)
 LOWEST_KEY = tl.constexpr(-0x80000000)
 NOBODY = tl.constexpr(-0x8000000000000000)
-"""What a token's rank, which has its key and its id, is always above."""
+"""A number below the rank of every token, which has the token's key and id."""
 
 
 def parts_of(vocabulary: int) -> tuple[int, int]:
@@ -25,7 +25,7 @@ def parts_of(vocabulary: int) -> tuple[int, int]:
 
 
 class Parts:
-    """Holds what the programs of a row's parts tell the one that joins them."""
+    """Holds the results of the programs of a row's parts for the program that joins them."""
 
     def __init__(self, logits: Tensor, top_width: int) -> None:
         num_rows, vocabulary = logits.shape

@@ -31,7 +31,7 @@ Config = Mapping[str, int]
 
 SHIPPED = Path(__file__).parent / "tuned"
 MIN_GAIN = 0.02
-"""What a candidate must be faster by than the guess: less is noise."""
+"""The share by which a candidate must be faster than the guess: less is noise."""
 MAX_RUNS = 20
 MAX_SECONDS = 0.1
 """Of one candidate's runs, after those that warm up."""
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Outcome:
-    """Holds what `tune` found for one key. Seconds are of one run."""
+    """Holds the findings of `tune` for one key. Seconds are of one run."""
 
     key: str
     config: Config
@@ -147,7 +147,7 @@ def _capability(driver: Any) -> int:
 
 
 def forget() -> None:
-    """Drops what was read, so that the next question reads the file again."""
+    """Forgets the file's content, so that the next question reads the file again."""
     _saved.cache_clear()
     _shipped.cache_clear()
     _warn.cache_clear()
@@ -163,7 +163,7 @@ def _file_name() -> str:
 
 @functools.cache
 def _shipped() -> dict[str, Any]:
-    """Reads what comes with the package for this GPU, if anything does."""
+    """Reads the configurations that come with the package for this GPU, if there are any."""
     file = SHIPPED / _file_name()
     content: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     return content

@@ -10,7 +10,7 @@ from penstock.quantization.settings import Grid
 from penstock.shard.weights.rounding import inverse, scales_between
 
 SHRINKS = [1 - step / 40 for step in range(24)]
-"""What calibrator "mse" tries: parts of the range from the least number to the largest."""
+"""The ranges that calibrator "mse" tries: parts of the range from the least number to the largest."""
 
 
 def grouped(weight: Tensor, grid: Grid) -> Tensor:

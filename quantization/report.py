@@ -1,4 +1,4 @@
-"""What a quantisation did: report.json, and report.svg with the error of each linear as a picture."""
+"""The report of a quantisation: report.json, and report.svg with the error of each linear as a picture."""
 
 import json
 from collections.abc import Sequence

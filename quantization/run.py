@@ -44,7 +44,7 @@ class Job:
 
     @property
     def marks(self) -> dict[str, Any]:
-        """Returns what has to be equal for a run to go on where another stopped."""
+        """Returns the values that must be equal for a run to go on where another stopped."""
         marks: dict[str, Any] = json.loads(json.dumps({
             "model": str(self.model), "digest": Checkpoint(self.model).digest(), "settings": asdict(self.settings),
             "windows": [list(self.windows.shape), int(self.windows.sum())]}, default=str))
@@ -88,7 +88,7 @@ def _check_state(job: Job) -> None:
 
 
 def _copy_rest(job: Job) -> None:
-    """Copies what is no weight, and says in config.json how the weights are stored."""
+    """Copies all files but the weights, and says in config.json how the weights are stored."""
     copy_rest(job.model, job.out, NOT_COPIED)
     config = json.loads((job.model / "config.json").read_bytes())
     config["quantization_config"] = WRITERS[job.settings.format].config(job.settings)

@@ -1,4 +1,4 @@
-"""What a user may ask of a quantisation."""
+"""The settings of a quantisation."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -59,7 +59,7 @@ def make_settings(
     method: str, bits: int | None, group: int | None, granularity: Granularity | None, symmetric: bool,
     calibrator: Calibrator | None, percentile: float | None, format_: str | None, scale_dtype: torch.dtype,
 ) -> Settings:
-    """Fills in what a method usually has. Raises SettingsError for what it can't have."""
+    """Fills in the usual values of a method. Raises SettingsError for values that it can't have."""
     whole = method in ("smoothquant", "llm-int8")
     bits = bits or (8 if whole else 4)
     if whole and (bits != 8 or not symmetric):

@@ -1,4 +1,4 @@
-"""What a linear's inputs are like over the calibration texts."""
+"""The statistics of a linear's inputs over the calibration texts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

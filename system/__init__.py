@@ -1,1 +1,2 @@
-"""What several processes share: sockets, signs of life, memory's file, others' files; imports none of our packages."""
+"""The parts that several processes share: sockets, signs of life, memory's file, strangers' files; imports none of our
+packages."""

@@ -28,7 +28,7 @@ def joined(host: str, port: int) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Returns whether what is sent to a host never leaves this machine. A name other than localhost may mean any."""
+    """Tells whether bytes sent to a host never leave this machine. A name other than localhost may mean any."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a process does once, when it has all that it will keep and begins to serve."""
+"""The work of a process once it has all objects that it will keep and begins to serve."""
 
 import ctypes
 import gc

@@ -77,7 +77,7 @@ VERSION_2 = Files(("memory.max", "memory.high"), "memory.current", "inactive_fil
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the cgroups leave. `memory` counts bytes, `cpus` processors, `tasks` processes and threads; None where
+    """The limits of the cgroups. `memory` counts bytes, `cpus` processors, `tasks` processes and threads; None where
     nothing limits them. The folders are those of the tightest limits."""
 
     memory: int | None = None
@@ -120,7 +120,8 @@ def _cgroups(proc: Path) -> Iterator[Cgroup]:
 
 
 def _mounts(lines: list[str], controllers: str) -> Iterator[tuple[str, Path]]:
-    """Yields what is mounted and where, of the hierarchy with these controllers; version 2 has none in its name."""
+    """Yields the mounted folders and their places, of the hierarchy with these controllers; version 2 has none in its
+    name."""
     for line in lines:
         before, _, after = line.partition(" - ")
         fields, kind = before.split(), after.split()

@@ -12,7 +12,8 @@ _TOKENIZER = r"RAYON_\w+|TOKENIZERS_\w+|MALLOC_\w+|GLIBC_\w+"
 
 
 QUIET = {"GRPC_VERBOSITY": "NONE"}
-"""What keeps gRPC's core from writing lines of its own among those of the log: the loss of a peer is told by ours."""
+"""The variables that keep gRPC's core from writing lines of its own into the log, which already tells of a lost peer.
+"""
 
 
 def quiet() -> None:
@@ -22,17 +23,17 @@ def quiet() -> None:
 
 
 def for_text() -> dict[str, str]:
-    """Returns what a process gets that computes nothing and talks to nobody but its parent."""
+    """Returns the variables of a process that computes nothing and talks to its parent alone."""
     return _matching(_ANY)
 
 
 def for_router() -> dict[str, str]:
-    """Returns what the router gets, beside its keys."""
+    """Returns the variables of the router, beside its keys."""
     return QUIET | _matching(_ANY, _NETWORK, _TOKENIZER)
 
 
 def for_shard() -> dict[str, str]:
-    """Returns what a shard gets: also what torch, its libraries and compilers read."""
+    """Returns the variables of a shard, with those that torch, its libraries and compilers read."""
     return QUIET | _matching(_ANY, _NETWORK, _COMPUTE)
 
 

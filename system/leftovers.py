@@ -1,4 +1,4 @@
-"""What processes that were killed leave behind in the folder of their sockets."""
+"""The files that killed processes leave behind in the folder of their sockets."""
 
 import shutil
 import socket

@@ -1,4 +1,4 @@
-"""What the user has named: messages speak of that, and not of what was made of it."""
+"""The names that the user gave: messages use these, and not the names that were made of them."""
 
 import re
 from pathlib import Path

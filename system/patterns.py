@@ -163,7 +163,7 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 def _split(tokens: Sequence[_Token]) -> list[list[_Token]]:
-    """Returns what is between the bars outside of all groups."""
+    """Returns the alternatives between the bars outside of all groups."""
     found: list[list[_Token]] = [[]]
     for token in tokens:
         if token.kind == "bar" and not token.depth:
@@ -192,7 +192,7 @@ def _counted(part: str) -> int:
 
 
 def _single(kind: str, part: str) -> tuple[str, str]:
-    """Returns what a character, a set of them or a place is for Rust, and of which kind."""
+    """Returns Rust's form of a character, a set of them or a place, and its kind."""
     if kind == "set":
         return "one", _set(part)
     if kind in ("bar", "place"):

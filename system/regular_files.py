@@ -30,7 +30,7 @@ def open_regular(path: str | PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def read_regular(path: str | PathLike[str], most: int) -> bytes:
-    """Returns what a file holds. Raises OSError as `open_regular` does, and for more than `most` bytes, of which no
+    """Returns the content of a file. Raises OSError as `open_regular` does, and for more than `most` bytes, of which no
     more are read."""
     with open_regular(path) as file:
         content = file.read(most + 1)

@@ -26,7 +26,7 @@ class HeaderError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TensorPlace:
-    """What a header says of a tensor. `begin` and `end` count bytes from the first one of the file."""
+    """The entry of a header for a tensor. `begin` and `end` count bytes from the first one of the file."""
 
     dtype: str
     shape: tuple[int, ...]

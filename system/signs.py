@@ -1,10 +1,10 @@
-"""What processes tell the launcher by their pipes."""
+"""The signs that processes give the launcher by their pipes."""
 
 from enum import Enum
 
 
 class Sign(bytes, Enum):
-    """What a process tells the launcher, a byte."""
+    """A sign of a process to the launcher, a byte."""
 
     ALIVE = b"."
     """It makes progress."""

@@ -24,7 +24,7 @@ class WireTls:
     name: str = NAME
 
     def read(self) -> tuple[bytes, bytes, bytes]:
-        """Returns what is in the files now, in that order: they may be renewed. Raises OSError."""
+        """Returns the content of the files now, in that order: they may be renewed. Raises OSError."""
         return self.ca.read_bytes(), self.cert.read_bytes(), self.key.read_bytes()
 
     def context(self, is_server: bool) -> ssl.SSLContext:
@@ -54,7 +54,7 @@ class WireTls:
 
     @classmethod
     def of(cls, files: Sequence[Path | None], name: str) -> "WireTls | None":
-        """Returns what three files make, the CA, the certificate and the key, or None if none is given. Raises
+        """Returns the TLS of three files, the CA, the certificate and the key, or None if none is given. Raises
         ValueError if some are missing."""
         ca, cert, key = files
         if ca is None and cert is None and key is None:

@@ -32,7 +32,7 @@ def architecture(metadata: Metadata) -> str:
 
 
 def model_config(metadata: Metadata, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Returns what config.json says. Raises GgufError."""
+    """Returns the content of config.json. Raises GgufError."""
     name = architecture(metadata)
     check_keys(metadata, name)
     if metadata.integer(f"{name}.expert_count", 0):
@@ -85,8 +85,8 @@ def _rope(name: str, metadata: Metadata, tensors: Mapping[str, Tensor], head_dim
 
 
 def _yarn(metadata: Metadata, key: str, factor: float) -> dict[str, Any]:
-    """Returns the rest of YaRN's scaling. What files call its factor of attention multiplies what follows from the
-    scaling; in config.json it takes its place."""
+    """Returns the rest of YaRN's scaling. In files, the factor of attention multiplies the one that follows from the
+    scaling; in config.json it replaces that one."""
     optional = {"beta_fast": "yarn_beta_fast", "beta_slow": "yarn_beta_slow"}
     rope: dict[str, Any] = {
         ours: metadata.number(f"{key}.{theirs}") for ours, theirs in optional.items() if f"{key}.{theirs}" in metadata}
@@ -107,7 +107,7 @@ def _floats(name: str, tensor: Tensor, length: int) -> list[float]:
 
 
 def generation_config(metadata: Metadata, tokens: list[str]) -> dict[str, Any]:
-    """Returns what generation_config.json says: the tokens that end an answer. Raises GgufError."""
+    """Returns the content of generation_config.json: the tokens that end an answer. Raises GgufError."""
     given = {metadata.integer(key, most=len(tokens) - 1) for key in EOS_KEYS if key in metadata}
     ends = given | {token_id for token_id, token in enumerate(tokens) if token in END_OF_TURN}
     return {"eos_token_id": sorted(ends)} if ends else {}

@@ -19,8 +19,8 @@ INDEX_FILE = "model.gguf.json"
 
 @contextmanager
 def checkpoint_of(path: Path) -> Iterator[Path]:
-    """Makes a temporary folder with the files of a checkpoint from a GGUF file, and removes it afterwards. Raises what
-    `write_checkpoint` raises."""
+    """Makes a temporary folder with the files of a checkpoint from a GGUF file, and removes it afterwards. Raises the
+    errors of `write_checkpoint`."""
     with tempfile.TemporaryDirectory(prefix="penstock-gguf-", ignore_cleanup_errors=True) as folder:
         write_checkpoint(path, Path(folder))
         yield Path(folder)

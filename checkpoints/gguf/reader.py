@@ -1,4 +1,4 @@
-"""Reads what a GGUF file says of its model and where its tensors are
+"""Reads a GGUF file's metadata and the places of its tensors
 (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md). The tensors themselves are left alone."""
 
 import mmap
@@ -63,7 +63,7 @@ def read(path: Path) -> GgufFile:
 
 
 class _Header:
-    """Reads from the first byte on; `at` is the next one. What is in front of it has been checked."""
+    """Reads from the first byte on; `at` is the next one. The bytes in front of it have been checked."""
 
     def __init__(self, path: Path, content: mmap.mmap) -> None:
         self._path, self._content = path, content

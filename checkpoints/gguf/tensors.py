@@ -1,4 +1,4 @@
-"""What the tensors of GGUF files are called in a checkpoint, and which of them have their rows in another order."""
+"""The names that the tensors of GGUF files have in a checkpoint, and those tensors whose rows are in another order."""
 
 import re
 from collections.abc import Mapping

@@ -53,7 +53,7 @@ class Vocabulary:
 
 
 def tokenizer(vocabulary: Vocabulary) -> dict[str, Any]:
-    """Returns what tokenizer.json says. Raises GgufError for a kind of tokenizer that is not known."""
+    """Returns the content of tokenizer.json. Raises GgufError for a kind of tokenizer that is not known."""
     metadata = vocabulary.metadata
     kind = metadata.text(f"{KEY}.model")
     if kind == "gpt2":
@@ -64,7 +64,7 @@ def tokenizer(vocabulary: Vocabulary) -> dict[str, Any]:
 
 
 def tokenizer_config(vocabulary: Vocabulary) -> dict[str, Any]:
-    """Returns what tokenizer_config.json says. Raises GgufError."""
+    """Returns the content of tokenizer_config.json. Raises GgufError."""
     roles = {name: vocabulary.role(name) for name in ROLES}
     config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"} | {
         name: token for name, token in roles.items() if token is not None}

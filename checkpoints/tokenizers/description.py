@@ -12,7 +12,7 @@ BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": Tr
 
 
 class TokenType(IntEnum):
-    """What a token is for, as SentencePiece and GGUF number it."""
+    """The kind of a token, as SentencePiece and GGUF number it."""
 
     NORMAL = 1
     UNKNOWN = 2

@@ -18,7 +18,7 @@ END = "<|endoftext|>"
 
 
 def tokenizer(path: Path, settings: Settings) -> dict[str, Any]:
-    """Returns what tokenizer.json says, of vocab.json and the merges beside it. Raises FileError."""
+    """Returns the content of a tokenizer.json, made of vocab.json and the merges beside it. Raises FileError."""
     ids = read_json(path)
     for text, token_id in ids.items():
         if type(token_id) is not int or not 0 <= token_id < MAX_TOKENS:

@@ -48,7 +48,8 @@ def lacks_tokens(path: Path) -> bool:
 
 
 def _made(folder: Path, places: list[Path]) -> Path:
-    """Returns what is made of a folder's files, in the user's cache or one of these places. Raises InvalidArgument."""
+    """Returns the tokenizer.json made of a folder's files, in the user's cache or one of these places. Raises
+    InvalidArgument."""
     try:
         source = find(folder)
         if source is None:

@@ -27,7 +27,7 @@ _DIGIT = r"\p{N}"
 
 @dataclass(frozen=True, slots=True)
 class PreTokenizer:
-    """What precedes the merges."""
+    """The steps before the merges."""
 
     splits: tuple[str, ...]              # expressions, each of which splits what the one before it left
     has_gpt2_split: bool = False         # GPT-2's own comes behind them
@@ -70,4 +70,4 @@ _NO_HAN = r"&&[^\p{Han}]"
 _KIMI = (r"[\p{Han}]+|" + _CASED.replace(r"\p{M}]", rf"\p{{M}}{_NO_HAN}]").replace("{end}", f"{_CONTRACTIONS}?")
          + rf"|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_REST}")
 KIMI = PreTokenizer((_KIMI,))
-"""What tokenization_kimi.py says, which GGUF files have no name for."""
+"""The pre-tokenizer of tokenization_kimi.py, for which GGUF files have no name."""

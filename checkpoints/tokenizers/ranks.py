@@ -22,7 +22,7 @@ def tokenizer(
     ranks: Mapping[str, int], vocabulary: Vocabulary, settings: Settings, pre: PreTokenizer, *, adds_bos: bool,
     more_first: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """Returns what tokenizer.json says.
+    """Returns the content of a tokenizer.json.
 
     ranks: the ids of the tokens that merges make and are made of, in the order in which they are made
     vocabulary: these and all others, but for those of `settings`

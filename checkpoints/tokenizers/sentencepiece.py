@@ -18,7 +18,7 @@ BYTES_APART = {"type": "Split", "pattern": {"Regex": "<(?=0x[0-9A-F]{2}>)"}, "be
 
 
 def tokenizer(path: Path, settings: Settings) -> dict[str, Any]:
-    """Returns what tokenizer.json says. Raises FileError.
+    """Returns the content of a tokenizer.json. Raises FileError.
 
     Where a model has rules that normalise texts, such as NFKC, `tokenizers` applies them to a character with its
     combining marks at once, so that some such marks get lost.

@@ -1,4 +1,4 @@
-"""What tokenizer_config.json and the smaller files beside it say of a tokenizer."""
+"""The settings of a tokenizer in tokenizer_config.json and the smaller files beside it."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What goes beside the vocabulary. None stands for what no file says."""
+    """The settings beside the vocabulary. None stands for a setting that no file has."""
 
     path: Path
     """tokenizer_config.json, which need not be there."""
@@ -103,7 +103,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Returns what is in a file. Raises FileError, also for a pipe, which would be waited for."""
+    """Returns the bytes of a file. Raises FileError, also for a pipe, which would block."""
     if path.exists() and not path.is_file():
         raise FileError(path, "expected a file")
     try:

@@ -21,7 +21,7 @@ class Source:
     merges: Path | None = None
 
     def digest(self) -> str:
-        """Returns what stands for all that the tokenizer is made of. Raises FileError."""
+        """Returns a digest of all files that the tokenizer is made of. Raises FileError."""
         found = hashlib.sha256(VERSION)
         for path in (self.path, self.merges, *(self.path.with_name(name) for name in FILES)):
             if path is not None and path.exists():
@@ -31,8 +31,8 @@ class Source:
 
 
 def find(folder: Path) -> Source | None:
-    """Returns what a tokenizer.json is made of: one that is there, or what a folder has in its place; None if it has
-    nothing that is known."""
+    """Returns the source of a folder's tokenizer.json: the file itself, or the files that stand in its place; None if
+    it has no known ones."""
     names = (TOKENIZER, TEKKEN, MODEL, "tiktoken.model")
     for path in (*(folder / name for name in names), *sorted(folder.glob("*.tiktoken"))):
         if path.exists():

@@ -21,8 +21,8 @@ MAX_SPECIAL = 100_000
 
 
 def tokenizer(path: Path, settings: Settings) -> dict[str, Any]:
-    """Returns what tokenizer.json says: the special tokens have the first ids, as many as `config` says, and the others
-    follow. Raises FileError."""
+    """Returns the content of a tokenizer.json: the special tokens have the first ids, as many as `config` says, and the
+    others follow. Raises FileError."""
     file = read_json(path)
     if not isinstance(file.get("config"), dict):
         raise FileError(path, "expected an object `config`")

@@ -62,7 +62,7 @@ def is_tiktoken(path: Path) -> bool:
 
 
 def tokenizer(path: Path, settings: Settings) -> dict[str, Any]:
-    """Returns what tokenizer.json says. Raises FileError."""
+    """Returns the content of a tokenizer.json. Raises FileError."""
     known = ranks.spelled(_ranks(path))
     count = max(known.values()) + 1
     family = _family(path, settings, count)

@@ -34,7 +34,7 @@ def activated(x, ACTIVATION: tl.constexpr):
 
 @triton.jit
 def gated(gate, up, ACTIVATION: tl.constexpr):
-    """Returns what the activation of a gate lets through, of float32 numbers."""
+    """Returns `up` times the activation of the gate, of float32 numbers."""
     if ACTIVATION == "clamped_swiglu":
         gate = tl.minimum(gate, 7.0)
         out = activated(gate, "gelu_sigmoid") * (tl.minimum(tl.maximum(up, -7.0), 7.0) + 1.0)

@@ -22,7 +22,7 @@ class Compiled:
 
 
 def prepare(layer: Experts) -> object:
-    """Returns what the compiled kernel reads; None if it cannot read all of the weights."""
+    """Returns the struct that the compiled kernel reads; None if it cannot read all of the weights."""
     gate_up, down = _addresses(layer.gate_up), _addresses(layer.down)
     if gate_up is None or down is None:
         return None

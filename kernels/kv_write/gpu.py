@@ -21,7 +21,7 @@ def magnitude(x):
 
 @triton.jit
 def scale_of(largest, is_finite, LARGEST: tl.constexpr):
-    """Returns the scales of heads, float32. What is not finite has none, and is NaN whatever is stored."""
+    """Returns the scales of heads, float32. Numbers that are not finite have none, and are NaN whatever is stored."""
     scale = tl.div_rn(largest, tl.full(largest.shape, LARGEST, tl.float32))
     return tl.where(is_finite, tl.where(scale > 0, scale, 1.0), float("nan"))
 

@@ -12,7 +12,7 @@ from penstock.kernels.checks import FLOATS, check_axes, check_tensor
 
 
 class Implementation(Protocol):
-    """What each kernel set offers for dense weights, in a module of its own."""
+    """Says what the module of each kernel set offers for dense weights."""
 
     def pack(self, weight: Tensor, segments: int) -> Tensor: ...
 
@@ -43,15 +43,15 @@ class PackedWeight(ABC):
 
     @abstractmethod
     def multiply(self, x: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
-        """Returns what `linear` promises, for arguments that it has checked."""
+        """Computes `linear`, for arguments that it has checked."""
 
     def apart(self, x: Tensor) -> Tensor:
-        """Returns what `linear_apart` promises, for arguments that it has checked."""
+        """Computes `linear_apart`, for arguments that it has checked."""
         raise ValueError(f"linear_apart: {type(self).__name__} has no sums apart")
 
     @abstractmethod
     def rows(self, ids: Tensor) -> Tensor:
-        """Returns what `weight_rows` promises, for arguments that it has checked."""
+        """Computes `weight_rows`, for arguments that it has checked."""
 
 
 @dataclass(frozen=True, slots=True)

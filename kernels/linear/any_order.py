@@ -21,7 +21,7 @@ from penstock.kernels.tuning import Config
 
 OP = "linear of few rows"
 ROWS = (1, 4, 16, 32, 64)
-"""What is measured; what wins serves all numbers of rows since the one before."""
+"""The numbers of rows that are measured. The winner serves all numbers from the one before up to its own."""
 TORCHS: Config = {"PARTS": 0}
 """The configuration that stands for torch's matmul, and is taken where nothing was measured."""
 PARTS = (1, 2, 4, 8)

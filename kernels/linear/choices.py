@@ -77,8 +77,8 @@ def staged(config: Config, shape: Shape) -> list[tuple[Rank, Config]]:
 
 
 def in_order(found: list[tuple[Rank, Config]]) -> tuple[Config, ...]:
-    """Returns what `staged` gave, the best guess first: of each tile the best number of stages, then the second best,
-    so that a few of the first differ in more than their stages."""
+    """Returns the configurations of `staged`, the best guess first: of each tile the best number of stages, then the
+    second best, so that a few of the first differ in more than their stages."""
     return tuple(config for _, config in sorted(found, key=lambda ranked: ranked[0]))
 
 

@@ -91,7 +91,7 @@ def _prefetch_weight(weight, tile, num_rows, num_columns, num_inputs, depth, BLO
 def _load(x, weight, tile, depth, steps, num_rows, num_columns, num_inputs, width, IS_EVEN: tl.constexpr,
           SEGMENTS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
           GROUP: tl.constexpr):
-    """Returns what a tile multiplies in step `depth`, of `steps` of each segment."""
+    """Returns the operands of a tile in step `depth`, of `steps` of each segment."""
     k = tl.arange(0, BLOCK_K)
     part, row, column = _place(tile, num_rows, num_columns, BLOCK_M, BLOCK_N, GROUP)
     is_x, is_weight = row < num_rows, column < num_columns

@@ -56,9 +56,8 @@ def shrink(x: Tensor, rows: AdapterRows, site: int) -> Tensor:
 
 
 def expand(shrunk: Tensor, rows: AdapterRows, site: int, out_features: int) -> Tensor:
-    """Scales what `shrink` gave for each row, float32 [T, R], and multiplies it by B of the row's own adapter: float32
-    [T, out_features], the deltas. Raises ValueError for shapes or dtypes that do not fit together.
-    """
+    """Scales the results of `shrink`, float32 [T, R], and multiplies each row by B of the row's own adapter: float32
+    [T, out_features], the deltas. Raises ValueError for shapes or dtypes that do not fit together."""
     check_tensor("expand", "shrunk", shrunk, (len(rows.groups), rows.rank(site)), torch.float32)
     for weight in rows.weights(site):
         if weight is not None and weight.out_features != out_features:

@@ -78,7 +78,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class LoraWeight:
-    """What an adapter has for one linear, in its memory."""
+    """The weights of an adapter for one linear, in its memory."""
 
     in_features: int
     out_features: int

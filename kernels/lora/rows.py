@@ -32,7 +32,7 @@ class AdapterRows:
         return self._ranks[site]
 
     def weights(self, site: int) -> list[LoraWeight | None]:
-        """Returns what each of the adapters has for a linear."""
+        """Returns the weights of each adapter for a linear."""
         return [adapter.weights[site] for adapter in self.adapters]
 
     def of(self, rows: Tensor) -> "AdapterRows":

@@ -153,8 +153,8 @@ def _merge(partials, sums, place, num_rows, first, first_stop, end, NUM_HEADS: t
 
 @triton.jit
 def _load_softmax(partials, sums, place, num_rows, HEAD_DIM: tl.constexpr, ROWS: tl.constexpr, BLOCK_D: tl.constexpr):
-    """Returns what `store_softmax` stored, in this program or another: from the cache that all processors share. No
-    rows are an empty softmax."""
+    """Returns the softmax that `store_softmax` stored in this program or another, from the cache that all processors
+    share. No rows are an empty softmax."""
     m, d = tl.arange(0, ROWS), tl.arange(0, BLOCK_D)
     acc = tl.load(partials + place * HEAD_DIM + (m[:, None] * HEAD_DIM + d[None, :]),
                   mask=(m < num_rows)[:, None] & (d[None, :] < HEAD_DIM), other=0.0, cache_modifier=".cg")

@@ -24,7 +24,7 @@ _KINDS = {torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2", torch.int8: "i
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Holds what a form depends on, which no step changes. `is_ordered`: the bit contract holds."""
+    """Holds the sizes that a form depends on, which no step changes. `is_ordered`: the bit contract holds."""
 
     dtype: torch.dtype
     cache_dtype: torch.dtype
@@ -69,7 +69,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Holds what launches are given that follows from a shape and its configurations alone."""
+    """Holds the launch arguments that follow from a shape and its configurations alone."""
 
     constants: Mapping[str, object]
     prefill: Mapping[str, object]

@@ -1,8 +1,7 @@
 """Takes one tile of keys and values, for the GPU's attention kernels of decode rows and of chunks alike.
 
-Scores are in units of log 2, so that exp2 is all the softmax needs. What a row does not see is an exact identity, if
-it is finite.
-"""
+Scores are in units of log 2, so that exp2 is all the softmax needs. Keys that a row does not see are an exact identity,
+if they are finite."""
 
 import triton
 import triton.language as tl

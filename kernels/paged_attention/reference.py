@@ -92,7 +92,7 @@ def _gather_plain(cache: KvCache, blocks: Tensor) -> Tensor:
 
 
 def _gather_scaled(cache: KvCache, blocks: Tensor) -> Tensor:
-    """Returns what `_gather_plain` does, times its scales: float64."""
+    """Returns the numbers of `_gather_plain` times their scales: float64."""
     def gather(pool: Tensor) -> Tensor:
         return pool[blocks].permute(2, 0, 3, 1, 4, 5).flatten(3, 4)
 

@@ -1,4 +1,4 @@
-"""What the scores of attention are beside q·k."""
+"""The terms of attention's scores beside q·k."""
 
 from dataclasses import dataclass
 

@@ -27,7 +27,7 @@ from penstock.kernels.quantised_linear.coded_weight import CodedWeight
 
 
 class Implementation(Protocol):
-    """What each kernel set offers for coded weights, in a module of its own."""
+    """Says what the module of each kernel set offers for coded weights."""
 
     def pack(self, coded: CodedWeight, segments: int, activations: Activations) -> tuple[Tensor, ...]: ...
 

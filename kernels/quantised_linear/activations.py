@@ -1,4 +1,4 @@
-"""What the inputs of a linear over coded weights are multiplied as."""
+"""The number formats of the inputs of a linear over coded weights."""
 
 from enum import StrEnum
 

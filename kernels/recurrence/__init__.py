@@ -11,7 +11,7 @@ from penstock.kernels.recurrence.heads import RecurrentHeads
 from penstock.kernels.recurrent_state import StateRows
 
 NORM_EPS = 1e-6
-"""What is added to the squared length of q and of k before they are divided by it."""
+"""The term that is added to the squared length of q and of k before they are divided by it."""
 MAX_DIM = 512
 
 
@@ -29,7 +29,7 @@ _implementation: Implementation = dispatch.choose("recurrence")
 def recurrence(
     qkv: Tensor, steps: Tensor, gates: Tensor | None, heads: RecurrentHeads, matrices: Tensor, rows: StateRows
 ) -> Tensor:
-    """Returns what each token reads at its q after it has written, [T, H, D] in the dtype of qkv.
+    """Returns the values that each token reads at its q after it has written, [T, H, D] in the dtype of qkv.
 
     qkv       [T, 2 * G * K + H * D]  float32, bfloat16 or float16: q of all groups, k of all groups, v of all heads
     steps     [T, H]                  in the dtype of qkv; before softplus

@@ -1,4 +1,4 @@
-"""rope_kv_write in C++: one op after the other. What a step calls there is a whole block, kernels/fused."""
+"""rope_kv_write in C++: one op after the other. A step calls the fused block of kernels/fused instead."""
 
 from torch import Tensor
 

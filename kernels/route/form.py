@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class Scoring(StrEnum):
-    """What becomes of an expert's logit."""
+    """The function that turns an expert's logit into a score."""
 
     SOFTMAX = "softmax"                  # over all experts
     SIGMOID = "sigmoid"                  # 1 / (1 + e^-x), by itself
@@ -19,7 +19,7 @@ class Scoring(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RouteForm:
-    """What a router's logits are made into."""
+    """The steps from a router's logits to the chosen experts and their weights."""
 
     top_k: int                           # experts of each token
     scoring: Scoring = Scoring.SOFTMAX

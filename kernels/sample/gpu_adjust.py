@@ -16,7 +16,7 @@ CHUNK = tl.constexpr(1024)  # ids of a history, at a time
 BIAS_CHUNK = tl.constexpr(64)  # biases, each compared with all others of the chunk
 WORD = tl.constexpr(32)  # tokens
 MARK, COUNT, CHARGE = (tl.constexpr(number) for number in range(3))
-"""What is done with a history, one launch each: see `_penalise`."""
+"""The passes over a history, one launch each: see `_penalise`."""
 COUNTS = ["num_history", "num_biases", "num_masks"]
 POINTERS = [*COLUMNS, "history_ids", "history_offsets", "bias_ids", "bias_values", "bias_offsets", "masks"]
 """Whatever is known of these at a launch, no kernel is made for it: that would be compiled amid the serving."""
@@ -188,15 +188,15 @@ class Scores:
     def __init__(
         self, logits: Tensor, parameters: SampleParameters, history: History, biases: Biases, masks: Tensor
     ) -> None:
-        """Launches what adjusts them."""
+        """Launches the kernels that adjust them."""
         (num_rows, vocabulary), p = logits.shape, parameters
         can_adjust = len(history.ids) + len(biases.ids) + len(masks) > 0
         self.logits = logits
         self.adjusted = torch.empty(logits.shape if can_adjust else 0, device=logits.device)
         self.is_adjusted = torch.empty(num_rows, dtype=torch.int32, device=logits.device)
         self.bounds = torch.empty(num_rows, 4, device=logits.device)
-        """What cutoffs leave, as `is_kept` takes it: the lowest score, a middle that is the sum of two floats, and how
-        far from there."""
+        """The bounds that cutoffs leave, as `is_kept` takes them: the lowest score, a middle that is the sum of two
+        floats, and how far from there."""
         num_parts = triton.cdiv(vocabulary, PART) if can_adjust else 1
         left = torch.empty(num_rows, num_parts, dtype=torch.int32, device=logits.device)
         block = min(BLOCK, max(16, triton.next_power_of_2(vocabulary)))

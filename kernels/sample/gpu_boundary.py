@@ -16,13 +16,14 @@ PIVOTS = tl.constexpr(8)
 WINDOW = tl.constexpr(20.0)  # how far below the top the first pivots reach, in natural logarithms of weights
 SMOOTH_PASSES = tl.constexpr(3)  # that have equal distances between pivots; later ones take turns with equal keys
 COUNT, MASS, TYPICAL = (tl.constexpr(number) for number in range(3))
-"""What a cutoff keeps: so many of the largest scores; so large a share of the mass, of the largest scores, or of those
-nearest to the expectation."""
+"""The kinds of cutoffs: they keep so many of the largest scores; or so large a share of the mass, of the largest
+scores, or of those nearest to the expectation."""
 
 
 @triton.jit
 def value_of(score, mode, middle, rest):
-    """Returns what a cutoff keeps the largest of: scores, or how near they are to a middle, the sum of two floats."""
+    """Returns the values of which a cutoff keeps the largest: scores, or their nearness to a middle, the sum of two
+    floats."""
     return tl.where(mode == TYPICAL, -tl.abs((score - middle) - rest), score)
 
 

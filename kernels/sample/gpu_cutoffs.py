@@ -1,4 +1,5 @@
-"""Finds what top-k, top-p, typical-p and min-p keep of each row, in Triton, without a sort: tokens up to a boundary.
+"""Finds the tokens that top-k, top-p, typical-p and min-p keep of each row, in Triton, without a sort: those up to a
+boundary.
 
 The whole grid reads the rows that have one. `_measure` finds the largest score of each block, and the mass; later
 launches pass over the blocks whose largest score is too low. Then, cutoff by cutoff, `decide` plans where to look for
@@ -173,7 +174,7 @@ class Cutoffs:
         self._parts = {"PARTS": num_parts, "PARTS_BLOCK": triton.next_power_of_2(num_parts), "PIVOTS": PIVOTS.value}
 
     def find(self) -> None:
-        """Launches what finds the bounds of the scores."""
+        """Launches the kernels that find the bounds of the scores."""
         modes = [*(mode for name, mode in MODES.items() if name in self._parameters.cutoffs), LEAST.value]
         self._measure()
         self._decide(NOTHING, modes[0])

@@ -1,5 +1,5 @@
-"""What one program decides for a row of scores, in Triton: where to look for the boundary of a cutoff, and, among the
-scores that were found there, the boundary."""
+"""The decisions of one program for a row of scores, in Triton: where to look for the boundary of a cutoff, and, among
+the scores that were found there, the boundary."""
 
 import triton
 import triton.language as tl
@@ -19,7 +19,7 @@ from penstock.kernels.softmax_gpu import INFINITE_KEY, from_key, to_key, weigh
 NOTHING = -1
 LEAST = tl.constexpr(3)  # min-p, behind the cutoffs that are searched
 OFF, WIDE, NARROW = (tl.constexpr(number) for number in range(3))
-"""What is planned for a row: nothing; a search between pivots; one from `low` upwards."""
+"""The plans for a row: nothing; a search between pivots; one from `low` upwards."""
 PLAN = tl.constexpr(16)
 STATE, LOW, WANTED, TOP, FIRST_PIVOT = (tl.constexpr(place) for place in (0, 1, 2, 3, 8))
 """Where in the PLAN float64 numbers of a row they are."""

@@ -135,7 +135,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Biases:
-    """Holds what is added to the scores of some tokens, row after row."""
+    """Holds the numbers that are added to the scores of some tokens, row after row."""
 
     ids: Tensor  # int64 [total]
     values: Tensor  # float32 [total]; -inf bans the token
@@ -144,7 +144,7 @@ class Biases:
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """Holds what was chosen for each of R rows."""
+    """Holds the chosen token of each of R rows."""
 
     ids: Tensor  # int64 [R]
     logprobs: Tensor  # float32 [R]

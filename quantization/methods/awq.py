@@ -51,5 +51,5 @@ def _error(weight: Tensor, factors: Tensor, statistics: Statistics, grid: Grid) 
 
 
 def _importance(before: Tensor, after: Tensor, statistics: Statistics) -> Tensor:
-    """Returns what a squared error of each changed input counts: its inputs were divided by after / before."""
+    """Returns the weight of each changed input's squared error: its inputs were divided by after / before."""
     return statistics.hessian.diagonal() * (before.square().sum(0) / after.square().sum(0).clamp(min=1e-30))

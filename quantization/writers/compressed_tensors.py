@@ -14,7 +14,7 @@ PER_WORD = 8                             # codes of 4 bits in 32
 
 
 def tensors(linear: str, coded: CodedWeight, settings: Settings) -> dict[str, Tensor]:
-    """Returns what stands in the file for a linear's weight."""
+    """Returns the tensors of the file for a linear's weight."""
     scales = coded.scales.to(settings.grid.scale_dtype)
     signed = _signed(coded.codes, coded.bits)
     zeros = {} if coded.zeros is None else {f"{linear}.weight_zero_point": _zeros(coded.zeros, coded.bits)}

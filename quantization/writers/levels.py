@@ -11,7 +11,7 @@ from penstock.quantization.settings import Settings
 
 
 def tensors(linear: str, coded: CodedWeight, settings: Settings) -> dict[str, Tensor]:
-    """Returns what stands in the file for a linear's weight."""
+    """Returns the tensors of the file for a linear's weight."""
     assert coded.table is not None, "levels have a table"
     pairs = coded.codes.view(-1, 2)
     state = {"blocksize": coded.group, "quant_type": "levels", "shape": list(coded.codes.shape)}
