@@ -17,7 +17,7 @@ from penstock.system.names import as_given
 from penstock.system.signs import PEER_LOST
 
 NO_MEMORY = ("Cannot allocate memory", "can't allocate memory", "can't start new thread", "bad_alloc")
-"""What the errors say that Python, torch and C++ raise where the system refuses memory."""
+"""The texts of the errors that Python, torch and C++ raise where the system refuses memory."""
 
 
 def main(argv: Sequence[str]) -> None:

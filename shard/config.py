@@ -48,7 +48,7 @@ class ShardConfig:
     listen: str = ""
     """Where the router finds this shard: unix:/path or host:port."""
     group: str = ""
-    """What routers know the group by; those of a launcher's own need no name."""
+    """The name by which routers know the group; groups of a launcher's own need none."""
     shards_here: NonNegativeInt = 0
     """How many shards of the group listen at consecutive ports of this machine, in rank order."""
     tls_ca: Path | None = None
@@ -77,9 +77,9 @@ class ShardConfig:
     dtype: Literal["float32", "bfloat16", "float16"] | None = None
     """The dtype of the weights and the KV memory; null is the checkpoint's."""
     quantize: str | None = None
-    """What the checkpoint is quantised as, or what its linears are rounded to when they are loaded."""
+    """The format in which the checkpoint is quantised, or to which its linears are rounded when they are loaded."""
     activations: Literal["int8", "bf16"] | None = None
-    """What the inputs of quantised linears are multiplied as; null is int8 for weights that are whole numbers."""
+    """The number format of the inputs of quantised linears; null is int8 for weights that are whole numbers."""
     rope_scaling: Literal["linear", "dynamic"] | None = None
     """The rotary scaling that takes the place of the checkpoint's; null keeps the checkpoint's."""
     rope_factor: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
@@ -91,9 +91,9 @@ class ShardConfig:
     draft_model: Path | None = None
     """The directory of a checkpoint whose model proposes tokens that are then verified; null is none."""
     model_id: str | None = None
-    """What the model is called; null is its directory."""
+    """The name of the model; null is its directory."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """What computes; auto is a GPU where there is one."""
+    """The kind of device that computes; auto is a GPU where there is one."""
     deterministic: bool = False
     """Whether a GPU keeps the bit contract, which a processor always keeps."""
     kv_memory: PositiveInt | None = None
@@ -115,13 +115,13 @@ class ShardConfig:
     watermark_gamma: Annotated[float, Field(ge=0, le=1)] = 0.5
     """The part of the vocabulary that a watermark prefers at each place."""
     watermark_delta: float = 2.0
-    """What a watermark adds to the logits of that part."""
+    """The number that a watermark adds to the logits of that part."""
     threads: PositiveInt | None = None
     """Threads that compute; null is this shard's part of the physical cores."""
     otlp_endpoint: str | None = None
     """The OpenTelemetry collector that gets spans of the steps by gRPC, such as http://host:4317; null sends none."""
     otlp_service_name: str = "text-generation-inference.router"
-    """What the spans' service is called."""
+    """The name of the service in spans."""
     json_output: bool = False
     """Whether the log has one JSON object a line."""
     max_total_tokens: PositiveInt | None = None
@@ -131,7 +131,7 @@ class ShardConfig:
     speculate: NonNegativeInt = 0
     """Tokens that it guesses of a sequence in a step, likewise."""
     made_of: str | None = None
-    """What the user has called the file that the checkpoint's directory was made of; null if it was not made."""
+    """The user's name of the file that the checkpoint's directory was made of; null if it was not made."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "INFO"
     """From which level on the log is written."""
     has_bars: bool = False
@@ -180,8 +180,8 @@ class ShardConfig:
 
     @property
     def tls(self) -> WireTls | None:
-        """Returns what protects the connections to this shard; None without certificates. Raises ValueError if some
-        of the files are not named."""
+        """Returns the TLS of the connections to this shard; None without certificates. Raises ValueError if some of the
+        files are not named."""
         try:
             return WireTls.of((self.tls_ca, self.tls_cert, self.tls_key), self.tls_name)
         except ValueError as error:

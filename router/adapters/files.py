@@ -26,8 +26,8 @@ MAX_BASE_BYTES = 16 << 30
 
 @dataclass(frozen=True, slots=True)
 class AdapterFiles:
-    """What is read of an adapter before shards load it: SHA-256 in hex of the tensors' file and of the configuration,
-    and how many weights it has, with ranks padded as on the shards."""
+    """The facts of an adapter that are read before shards load it: SHA-256 in hex of the tensors' file and of the
+    configuration, and how many weights it has, with ranks padded as on the shards."""
 
     digest: str
     config_digest: str
@@ -57,8 +57,8 @@ def read(folder: Path, max_weights: int) -> AdapterFiles:
 
 
 def stamp(folder: Path) -> tuple[tuple[int, ...], ...]:
-    """Returns what the system says of the files, which is other than before once one of them was changed, and nothing
-    of those that are gone."""
+    """Returns the system's marks of the files, which differ once one of them was changed; files that are gone have
+    none."""
     return tuple(_stamp(folder / name) for name in (CONFIG, TENSORS))
 
 

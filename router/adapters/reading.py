@@ -18,8 +18,8 @@ Found = TypeVar("Found")
 
 
 class Readers:
-    """Runs what reads files, two at a time, in threads where nothing else runs. A disk that does not answer keeps
-    adapters alone from being read, and the process does not wait for it when it ends."""
+    """Runs functions that read files, two at a time, in threads of their own. A disk that does not answer holds up
+    adapters alone, and the process does not wait for it when it ends."""
 
     def __init__(self, seconds: float = MAX_SECONDS) -> None:
         self._seconds = seconds
@@ -27,8 +27,8 @@ class Readers:
         self._threads = _Threads()
 
     async def read(self, path: Path, work: Callable[[], Found]) -> Found:
-        """Returns what `work` returns, and raises what it raises; FileError if it takes too long. Its thread has its
-        place until it ends, though nobody may wait for it any more."""
+        """Returns the result of `work`, or raises its error; FileError if it takes too long. Its thread keeps its place
+        until it ends, even if nobody waits for it any more."""
         loop = asyncio.get_running_loop()
 
         def run() -> Found:

@@ -87,8 +87,8 @@ class Registry:
         return tuple(self._removed)
 
     def recall(self, added: Iterable[AdapterSource], removed: Iterable[str]) -> None:
-        """Takes over what was added to and removed from the registry of a process before this one. Files that are no
-        good any more are found when they are used."""
+        """Takes over the adapters that were added to and removed from the registry of a process before this one. Files
+        that are no good any more are found when they are used."""
         for name in removed:
             self._note_removed(name)
             if name in self:
@@ -239,7 +239,7 @@ class Registry:
 
 
 def fault_of_name(name: str, model_id: str) -> str | None:
-    """Returns what is wrong with the name of an adapter of this model; None if nothing is."""
+    """Returns the fault of an adapter's name, or None if it is good."""
     if name in ("tgi", model_id):
         return f"must not be {name}, by which OpenAI's routes know the model itself"
     if not name.strip() or name.strip() != name or not name.isprintable():

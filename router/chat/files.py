@@ -1,4 +1,4 @@
-"""What a model's directory says of conversations: its chat templates and its special tokens."""
+"""The files of a model's directory that concern conversations: its chat templates and its special tokens."""
 
 import json
 from collections.abc import Mapping

@@ -32,7 +32,7 @@ class ProcessLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What the sandbox has found out about templates, by name."""
+    """The sandbox's findings about templates, by name."""
 
     variables: dict[str, frozenset[str]]
     """The variables that a template reads but does not set itself."""
@@ -64,7 +64,7 @@ class Renderer:
     """Renders one text at a time, in a process that ends with this object."""
 
     def __init__(self, templates: dict[str, str], seconds: float = SECONDS) -> None:
-        """Takes the sources of templates by name. What is wrong with one is told when it is used."""
+        """Takes the sources of templates by name. A template's fault is told when it is used."""
         self._templates = templates
         self._seconds = seconds
         self._processes: list[Process] = []  # one, or none

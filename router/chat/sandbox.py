@@ -125,7 +125,7 @@ class Templates:
         self._environment = make_environment()
         self._templates: dict[str, jinja2.Template] = {}
         self.variables: dict[str, list[str]] = {}
-        """What each template reads but does not set itself."""
+        """The variables that each template reads but does not set itself."""
         self.roles: dict[str, list[str]] = {}
         """The texts that each template compares a role with."""
         self.errors: dict[str, str] = {}

@@ -68,7 +68,7 @@ class ChatTemplate:
         return role in self._compiled.roles.get(self._choose(chat_template, []), ())
 
     async def render_async(self, messages: Sequence[Message], /, **options: Any) -> str:
-        """Does what `render` does, without holding up the event loop."""
+        """Renders as `render` does, without holding up the event loop."""
         work = partial(self.render, messages, **options)
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
@@ -112,7 +112,8 @@ class ChatTemplate:
 
 
 def _normal(message: Message) -> Message:
-    """Drops what is null, which templates would print, and puts the reasoning under the names that they read."""
+    """Drops fields that are null, which templates would print, and puts the reasoning under the names that they read.
+    """
     present = {key: value for key, value in message.items() if value is not None}
     thoughts = next((present[key] for key in _REASONING if key in present), None)
     return present if thoughts is None else {"thinking": thoughts, **present, "reasoning_content": thoughts}
@@ -133,7 +134,7 @@ def _marked(messages: list[Message]) -> tuple[list[Message], str]:
 
 
 def _cut(rendered: str, content: str) -> str:
-    """Returns what stands before the mark, whose space tells whether the template keeps the space around a message."""
+    """Returns the text before the mark, whose space tells whether the template keeps the space around a message."""
     before, mark, after = rendered.rpartition(_CUT)
     if not mark or content.strip() not in before:
         raise TemplateError("the last message can't be continued, because the template does not write it as it is")

@@ -44,8 +44,8 @@ def named(tools: Sequence[Tool], names: Collection[str]) -> list[Tool]:
 
 
 def choose(tools: Sequence[Tool], mode: Mode, is_parallel: bool) -> Offer | None:
-    """Returns what is offered; None if nothing can be called. ToolError if there are no tools although one must be
-    called."""
+    """Returns the offered tools; None if none can be called. Raises ToolError if there are no tools although one must
+    be called."""
     if not tools and mode == "required":
         raise ToolError("`tool_choice` is \"required\", but there are no `tools`", "tool_choice")
     if not tools or mode == "none":

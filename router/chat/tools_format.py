@@ -21,13 +21,13 @@ class CallFormat:
     taught_by: re.Pattern[str]
     """A pattern that is found in the templates of models that call so."""
     marker: str
-    """What tells calls from text before them; empty if there is no text before calls."""
+    """The marker between text and the calls behind it; empty if there is no text before calls."""
     begin: str
-    """What stands before the first call; it begins with the marker."""
+    """The text before the first call; it begins with the marker."""
     key: str
     """The key under which a call has its arguments."""
     close: str
-    """What follows the arguments."""
+    """The text behind the arguments."""
     separator: str
     end: str = ""
     has_short_ids: bool = False

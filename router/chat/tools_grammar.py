@@ -1,4 +1,4 @@
-"""What an answer may be where tools are offered, as a grammar in Lark's notation with JSON schemas in it.
+"""The possible answers where tools are offered, as a grammar in Lark's notation with JSON schemas in it.
 
 Arguments follow the function's schema, and no other function is called. Where the model may choose, the grammar is
 text that begins no call, or calls: decided where the format's marker is complete, or, in a format without one, where
@@ -108,7 +108,7 @@ def _text(text: str) -> str:
 
 
 def _without_operators(json: str) -> str:
-    """Escapes what means something in Lark's notation, and is text in a JSON string."""
+    """Escapes the characters of a JSON string that are operators in Lark's notation."""
     return json.replace("&", "\\u0026").replace("~", "\\u007e")
 
 

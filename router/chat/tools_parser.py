@@ -1,8 +1,6 @@
-"""An answer's text, in pieces of any size, into content and calls of tools. Pure.
-
-What is no call in the format is content, as it is. A call is given as soon as its arguments begin, and these as the
-model wrote them, even if the answer ends within them.
-"""
+"""Splits an answer's text, in pieces of any size, into content and calls of tools. Pure. Text that is no call in the
+format is content, as it is. A call is given as soon as its arguments begin, and these as the model wrote them, even if
+the answer ends within them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

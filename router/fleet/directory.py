@@ -24,9 +24,9 @@ class Directory(Protocol):
 
 
 class Places:
-    """Follows what a value of `--groups` stands for. While a file can't be read, as it can't while it is being written,
-    or nobody answers for a name, the addresses stay as they were; a name that does not exist, as while none of its pods
-    runs, has none."""
+    """Follows the addresses that a value of `--groups` stands for. While a file can't be read, as it can't while it is
+    being written, or nobody answers for a name, the addresses stay as they were; a name that does not exist, as while
+    none of its pods runs, has none."""
 
     def __init__(self, spec: GroupsSpec) -> None:
         self._spec = spec

@@ -21,7 +21,8 @@ _MINIMUM = ("num_blocks", "first_blocks", "step_tokens", "num_states")
 
 
 class Fleet(Protocol):
-    """What the engine needs of a group. Results come in the order of the plans. Every method may raise FleetError."""
+    """The methods of a group that the engine needs. Results come in the order of the plans. Every method may raise
+    FleetError."""
 
     async def open(self, limits: StreamLimits) -> Facts:
         """Waits for the group and starts with empty slots: called before the first plan and after each FleetError."""

@@ -15,7 +15,7 @@ _MOST_MISSES = 2
 
 @dataclass(frozen=True, slots=True)
 class MaskResult:
-    """What a sequence's grammar says about the token that came (`sampled`), or about the next tokens (`masks`).
+    """The verdict of a sequence's grammar about the token that came (`sampled`), or about the next tokens (`masks`).
 
     `error` takes the place of either. If the grammar ends with the token, `sampled` has a finish reason, and no mask
     follows. `forced` are the tokens of the text that must come next, if they were asked for.

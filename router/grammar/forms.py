@@ -1,4 +1,4 @@
-"""What clients write for a grammar, on each API, made into one form. ValidationError says what is wrong, in TGI's words
+"""Makes one form of the grammars that clients write on each API. ValidationError says what is wrong, in TGI's words
 where it has any."""
 
 import re
@@ -65,13 +65,13 @@ def _check_named_schema(value: object, name: str) -> None:
 
 
 def parse_grammar(value: dict[str, Any]) -> GrammarSpec:
-    """Returns what TGI's `grammar`, which has passed `check_grammar`, asks for."""
+    """Returns the grammar that TGI's `grammar` asks for; the value has passed `check_grammar`."""
     return _in_words(_GRAMMARS[value["type"]], value["value"])
 
 
 def parse_response_format(value: dict[str, Any]) -> GrammarSpec | None:
-    """Returns what OpenAI's `response_format`, or TGI's, which has a `value`, asks for; None if any text will do. Other
-    servers take a `schema` beside the type `json_object`.
+    """Returns the grammar that OpenAI's `response_format` asks for, or TGI's, which has a `value`; None if any text
+    will do. Other servers take a `schema` beside the type `json_object`.
 
     It has passed `check_response_format`.
     """
@@ -88,7 +88,7 @@ def parse_response_format(value: dict[str, Any]) -> GrammarSpec | None:
 
 
 def parse_guided(fields: Mapping[str, object]) -> GrammarSpec | None:
-    """Returns what vLLM's extra fields ask for; None if none of them is there. Other fields are left alone.
+    """Returns the grammar that vLLM's extra fields ask for; None if none of them is there. Other fields are left alone.
 
     They are `structured_outputs`, an object of one of json, json_object, regex, choice and grammar, in which a switch
     may be off, or `guided_json` and so on.

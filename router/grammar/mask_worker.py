@@ -43,7 +43,7 @@ class MaskWorker:
                 self._thread, lambda: [cursor.masks(drafts) for cursor, drafts in wanted])
 
     async def accepted(self) -> list[MaskResult]:
-        """Returns what the grammars say about the tokens that were held."""
+        """Returns the grammars' verdicts about the tokens that were held."""
         if self._held:
             self.begin(())
         results = await self._accepted if self._accepted is not None else []

@@ -49,12 +49,11 @@ _Schema = dict[str, Any]
 def prepare(source: str, item_separator: str = ",", key_separator: str = ":") -> str:
     """Returns the schema that is compiled for `source`, as JSON in one line. GrammarError names the keyword at fault.
 
-    What it accepts is JSON without white space (or with what the separators, regular expressions, allow), valid by the
-    client's schema. Where that leaves much open, it accepts less, so that a weak model comes to an end: an object with
+    It accepts JSON without white space (or with what the separators, regular expressions, allow), valid by the client's
+    schema. Where that leaves much open, it accepts less, so that a weak model comes to an end: an object with
     `properties` that says nothing of others has no others and is an object; an integer, and a number with a bound, is
     within what every reader of JSON holds, such a number with at most nine decimals. That is not done where schemas are
-    combined, since it could leave nothing.
-    """
+    combined, since it could leave nothing."""
     try:
         schema = orjson.loads(source)
     except orjson.JSONDecodeError as error:
@@ -184,7 +183,7 @@ def _num_meeting(node: object, root: _Schema, known: dict[int, int]) -> int:
 
 
 def _target(reference: object, root: _Schema) -> object:
-    """Returns what a JSON pointer points at; None if there is nothing."""
+    """Returns the schema that a JSON pointer points at; None if there is none."""
     found: object = root
     for step in reference.split("/")[1:] if isinstance(reference, str) else ("",):
         key = unquote(step).replace("~1", "/").replace("~0", "~")

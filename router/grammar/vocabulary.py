@@ -18,7 +18,8 @@ _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 class Vocabulary:
-    """What llguidance asks a tokenizer for. Ids that the tokenizer has not are special tokens that no text spells."""
+    """The methods that llguidance calls on a tokenizer. Ids that the tokenizer has not are special tokens that no text
+    spells."""
 
     is_tokenizer_wrapper = True
     bos_token_id = None
@@ -69,7 +70,8 @@ def _is_special(token: dict[str, Any]) -> bool:
 
 
 def _bytes_of(decoder: Any) -> Callable[[str], bytes]:
-    """Returns what tells the bytes of a token, as its decoder does. Raises ValueError for one that is not known."""
+    """Returns the function that tells the bytes of a token, as its decoder does. Raises ValueError for one that is not
+    known."""
     steps = decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
     kinds = {step["type"]: step for step in steps}
     if "ByteLevel" in kinds:

@@ -10,8 +10,8 @@ from penstock.router.scheduling.occupancy import Occupancy
 from penstock.router.scheduling.waits import Wait, Waits
 
 STATES = ("serving", "stuck", "draining", "away", "refused")
-"""What a group may be: it takes requests; it has not come back with a step for long; it lets go of them; it is lost, or
-starts; it does not fit the others."""
+"""The states of a group: it takes requests; its step has not come back for long; it lets its requests go; it is lost,
+or starts; it does not fit the others."""
 REASONS = ("prefix", "load", "only")
 """Why a group was chosen: it has the prompt's beginning; it has the least to do; no other could be."""
 CAUSES = ("lost", "stuck", "drained")

@@ -56,7 +56,7 @@ def name_of(command: list[str]) -> str | None:
 
 
 def _read(file: Path) -> str:
-    """Returns what a file says; nothing of a process that has ended meanwhile."""
+    """Returns the content of a file; an empty text if its process has ended meanwhile."""
     try:
         return file.read_text(errors="replace")
     except OSError:

@@ -32,7 +32,7 @@ class VllmNames:
     model: str
 
     def of(self, metrics: Iterable[Metric]) -> Iterator[Metric]:
-        """Yields what vLLM has of these metrics, with the labels that all of its series have."""
+        """Yields those of these metrics that vLLM has, with the labels that all of its series have."""
         numbers = {}
         labels = {"model_name": self.model, "engine": "0"}
         for metric in metrics:

@@ -120,7 +120,7 @@ def _work(tokenizer: tokenizers.Tokenizer, link: socket.socket) -> None:
 
 
 def _limit(question: dict[str, Any]) -> None:
-    """Bounds what the process may take; where memory is short it goes before all others."""
+    """Bounds the memory and time of the process; where memory is short it is killed before all others."""
     os.nice(question["nice"])
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")

@@ -110,7 +110,7 @@ class HeldText:
         return "".join(given)
 
     def clear(self) -> None:
-        """Drops what is held."""
+        """Drops the text that is held back."""
         self._pieces.clear()
         self._length = 0
 

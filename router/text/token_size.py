@@ -36,8 +36,7 @@ def most_bytes_of_a_token(tokenizer: tokenizers.Tokenizer) -> int | None:
 
 
 def _shrinking(normalizer: dict[str, Any] | None) -> int | None:
-    """Returns to what part of its length in bytes a text may shrink, as the number of times that it is shorter; None if
-    there is no such number."""
+    """Returns how many times shorter a text may become, in bytes; None if there is no such number."""
     factor = 1
     for part in _flat(normalizer, "normalizers"):
         match part:
@@ -63,6 +62,6 @@ def _flat(state: dict[str, Any] | None, name: str) -> list[dict[str, Any]]:
 
 
 def _state(component: Any) -> dict[str, Any] | None:
-    """Returns what tokenizer.json says of a component; None if there is none."""
+    """Returns the entry of tokenizer.json for a component; None if there is none."""
     state: dict[str, Any] | None = None if component is None else json.loads(component.__getstate__())
     return state

@@ -15,7 +15,7 @@ _STATE_WORDS = 624
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """What the test found: `z` is how many standard deviations the green tokens are above what chance gives."""
+    """The result of the test: `z` counts the standard deviations by which the green tokens exceed chance."""
 
     num_tokens: int
     num_green: int

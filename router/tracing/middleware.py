@@ -84,9 +84,8 @@ class Tracing:
     ) -> Iterator[Span]:
         """Makes the server span of the block, in the trace that the `traceparent` of `carrier` names, if it names one.
 
-        What is done for the request inside becomes its children, if the trace is sampled. Attributes of None are left
-        out. The exception that leaves the block is the request's failure.
-        """
+        Spans inside the block become its children, if the trace is sampled. Attributes of None are left out. The
+        exception that leaves the block is the request's failure."""
         started_at = _Clock()
         given = _given({"penstock.request.id": current_request(), **attributes})
         span = self._tracer.start_span(name, self._propagator.extract(carrier), SpanKind.SERVER, given)

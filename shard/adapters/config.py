@@ -1,4 +1,4 @@
-"""What an adapter's adapter_config.json says, as PEFT writes it."""
+"""The content of an adapter's adapter_config.json, as PEFT writes it."""
 
 import hashlib
 import logging

@@ -62,7 +62,7 @@ def _is_elsewhere(module: str, adaptable: Adaptable) -> bool:
 
 
 def _linears(adaptable: Adaptable) -> dict[str, tuple[str, LinearPart]]:
-    """Returns what the checkpoint calls each linear, and what this rank has of it, by the short name."""
+    """Returns the checkpoint's name of each linear and this rank's part of it, by the short name."""
     found: dict[str, tuple[str, LinearPart]] = {}
     for site in adaptable.sites:
         for name, part in site.parts:

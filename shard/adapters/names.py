@@ -1,7 +1,7 @@
 """The names of modules, as adapters and checkpoints have them."""
 
 LEADING = ("model", "language_model", "transformer")
-"""What the names of modules, and of a checkpoint's linears, begin with or not."""
+"""The prefixes that the names of modules and of a checkpoint's linears may have."""
 MAX_LEADING = 3
 
 

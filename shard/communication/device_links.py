@@ -1,4 +1,4 @@
-"""Exchanges what is on the devices of a group's ranks: NCCL's collectives, one process to a GPU.
+"""Exchanges tensors on the devices of a group's ranks: NCCL's collectives, one process to a GPU.
 
 Every exchange is queued on the current stream, after what made its tensors, and the host goes on at once. All may be
 captured in a CUDA graph, which should end before its group does.

@@ -56,8 +56,8 @@ class Group:
         return Group(self.rank, self.world_size, None if self._links is None else self._links.again())
 
     def part(self, length: int, rank: int | None = None) -> slice:
-        """Returns what this rank (or another) owns of an axis: equal parts in rank order, the last one shorter if need
-        be."""
+        """Returns the part of an axis that this rank (or another) owns: equal parts in rank order, the last one shorter
+        if need be."""
         share = -(-length // self.world_size)
         start = (self.rank if rank is None else rank) * share
         return slice(min(start, length), min(start + share, length))

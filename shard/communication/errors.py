@@ -1,4 +1,4 @@
-"""What goes wrong between ranks."""
+"""The faults between ranks."""
 
 
 class PeerLost(RuntimeError):

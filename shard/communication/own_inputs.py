@@ -37,7 +37,7 @@ def dealt_out(count: int, rank: int, world_size: int) -> slice:
 
 
 def inner_inputs(length: int, rank: int, world_size: int) -> OwnInputs:
-    """Returns what a rank has of an inner width, which may be cut anywhere: of the 8 segments, the last of which may be
+    """Returns a rank's part of an inner width, which may be cut anywhere: of the 8 segments, the last of which may be
     shorter, whole ones; where they cannot be dealt out, whole units, and no bits are promised."""
     if NUM_SEGMENTS % world_size == 0:
         width, own = -(-length // NUM_SEGMENTS), NUM_SEGMENTS // world_size

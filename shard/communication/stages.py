@@ -53,7 +53,7 @@ class Stages:
         return self.everyone.rank == self.answering_rank
 
     def receive(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """Returns what the stage before handed on, of this shape and dtype."""
+        """Returns the tensor that the stage before handed on, of this shape and dtype."""
         tensor = torch.empty(shape, dtype=dtype)
         self.everyone.receive(tensor, self.everyone.rank - self._width)
         return tensor

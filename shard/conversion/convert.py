@@ -12,7 +12,7 @@ from penstock.shard.weights.safetensors_files import INDEX_FILE, SINGLE_FILE
 from penstock.shard.weights.writing import copy_rest, save, write_index
 
 HEADS = ("lm_head.weight", "embed_out.weight", "output.weight")
-"""What is left out where it is the embedding itself: a model that ties them reads that."""
+"""The tensors that are left out where they are the embedding itself, which a model that ties the two reads."""
 
 
 def convert(model: Path, out: Path, has_bar: bool) -> list[Path]:

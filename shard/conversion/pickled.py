@@ -75,6 +75,6 @@ def _check_sizes(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _named(error: Exception) -> str:
-    """Returns what the file wanted to have called, if the error says so."""
+    """Returns the function that the file wanted to call, if the error names it."""
     found = re.search(r"GLOBAL (\S+)", str(error))
     return f": {found[1]}" if found else ""

@@ -1,2 +1,2 @@
-"""What a processor and a GPU need: threads, memory, uploads and downloads; may import config,
-kernels and system."""
+"""Processors and GPUs as the shard uses them: threads, memory, uploads and downloads; may import config, kernels and
+system."""

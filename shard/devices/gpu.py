@@ -20,7 +20,7 @@ class Usage:
 
     @property
     def work(self) -> int:
-        """Returns what the work takes."""
+        """Returns the bytes that the work takes."""
         return self.peak - self.base
 
 
@@ -63,8 +63,8 @@ def free_memory() -> int:
 
 
 def obtainable_memory(fraction: float) -> int:
-    """Returns how many bytes this process can still get, if it may use this fraction of the GPU's memory: what nobody
-    uses, and what its allocator has no use for. What is left over in the memory of captured graphs is theirs."""
+    """Returns how many bytes this process can still get, if it may use this fraction of the GPU's memory: memory that
+    nobody uses, and memory that its allocator has free. Free memory of captured graphs stays theirs."""
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info()

@@ -1,4 +1,5 @@
-"""What this process may use of its machine: the memory and the processors, within the limits of its cgroups."""
+"""The part of its machine that this process may use: the memory and the processors, within the limits of its cgroups.
+"""
 
 import os
 import resource

@@ -27,7 +27,7 @@ class Advance(Enum):
 
 @dataclass
 class OneSequence:
-    """What transformers keeps of a sequence."""
+    """The state of one sequence in transformers."""
 
     ids: Tensor                          # int64 [1, tokens so far]
     inputs: dict[str, Any] = field(default_factory=dict)  # of `prepare_inputs_for_generation`
@@ -35,7 +35,7 @@ class OneSequence:
 
 @dataclass
 class OwnStates:
-    """Holds what transformers keeps of the sequences, by their slots."""
+    """Holds the states of the sequences in transformers, by their slots."""
 
     data: Tensor                         # of no bytes: what is kept comes and goes with the sequences
     sequences: dict[int, OneSequence] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class OwnStates:
 
 @dataclass(frozen=True, slots=True)
 class OwnState:
-    """Describes what a sequence has beside what grows with its tokens."""
+    """Describes the state of a sequence that does not grow with its tokens."""
 
     num_bytes: int
 
@@ -139,7 +139,8 @@ class Alone:
 
 
 def inputs_of_all(model: Any, ids: Tensor) -> dict[str, Any]:
-    """Returns what a model is given to compute all of a sequence's token ids [1, T] at once, as its `generate` does."""
+    """Returns the arguments with which a model computes all of a sequence's token ids [1, T] at once, as its `generate`
+    does."""
     inputs: dict[str, Any] = model.prepare_inputs_for_generation(
         ids, is_first_iteration=True, use_cache=False, **_of_tokens(model, ids.shape[1]))
     # Some classes keep the last token's logits alone, unless told to keep all by a 0.

@@ -35,7 +35,7 @@ def prompts(vocab_size: int) -> list[Tensor]:
 
 
 def plain_logits(model: Any, ids: Sequence[Tensor]) -> list[Tensor]:
-    """Returns what the model's own code makes of each of these sequences alone, [T, V], without a cache. Raises
+    """Returns the logits of each of these sequences alone by the model's own code, [T, V], without a cache. Raises
     ValueError if that is not a row for each token."""
     found = [model(**inputs_of_all(model, sequence[None].to(model.device))).logits[0].float().cpu() for sequence in ids]
     if [len(logits) for logits in found] != list(map(len, ids)):

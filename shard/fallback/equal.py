@@ -21,7 +21,7 @@ GATES = [kind for kind in Activation if kind is not Activation.CLAMPED_SWIGLU]
 
 
 def norm_of(module: nn.Module) -> NormConfig | None:
-    """Returns what makes our norm compute what a module does; None if nothing is found to."""
+    """Returns the settings with which our norm computes the same as a module; None if none are found."""
     weights = dict(module.named_parameters())
     if any(True for _ in module.children()) or "weight" not in weights or not weights.keys() <= {"weight", "bias"}:
         return None
@@ -103,7 +103,7 @@ def _positional(module: nn.Module) -> list[inspect.Parameter]:
 
 
 def _computed(module: nn.Module, x: Tensor) -> Tensor | None:
-    """Returns what a module of the same form makes of x; None where it computes with anything else."""
+    """Returns the output of a module of the same form for x; None where it computes with anything else."""
     try:
         out = module(x)
     except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, KeyError):

@@ -61,7 +61,7 @@ class SideBySide:
         self._left: dict[int, Tensor] = {}
 
     def output(self, x: Tensor, number: int) -> Tensor:
-        """Returns what the linear of this number makes of x, [T, N]; its rows may lie apart."""
+        """Returns the product of x and the linear of this number, [T, N]; its rows may lie apart."""
         if self._x is not x or number not in self._left:
             outputs = linear(rows_of(x), self._packed, self._bias)
             self._x, self._left = x, dict(enumerate(torch.split(outputs, self._widths, dim=1)))

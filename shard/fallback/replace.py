@@ -50,8 +50,8 @@ class Replacer:
         self.counts: Counter[str] = Counter()
 
     def run(self) -> Counter[str]:
-        """Replaces what it can, moves the rest to where the kernels compute, and returns how many there were of each.
-        """
+        """Replaces the modules that it can, moves the others to the device of the kernels, and returns the number of
+        each."""
         self._replace_vocabulary()
         for name, module in list(self._model.named_modules()):
             self._put_together(name, module)

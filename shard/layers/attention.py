@@ -52,7 +52,7 @@ class Attention:
         self.slopes = _slopes(attention.num_heads, own.heads) * attention.alibi if attention.alibi else None
 
     def __call__(self, x: Tensor, metadata: AttentionMetadata, cache: KvCache) -> Tensor:
-        """Returns what each token of x [T, C] gets from those that it sees, [T, C]."""
+        """Returns the output of attention for each token of x [T, C], [T, C]."""
         heads = self.qkv(x, metadata.adapters).view(len(x), -1, self.head_dim)
         gates = self.num_heads if self.is_gated else 0
         q, k, v, gate = torch.split(heads, [self.num_heads, self.num_kv_heads, self.num_kv_heads, gates], dim=1)

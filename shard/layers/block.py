@@ -24,7 +24,8 @@ class Mixer(Protocol):
     """Lets the tokens of a sequence see each other: attention, or what stands in its place."""
 
     def __call__(self, x: Tensor, metadata: AttentionMetadata, cache: Any) -> Tensor:
-        """Returns what each token of x [T, C] gets from those before it, [T, C]. cache: of the layer's own kind"""
+        """Returns the output for each token of x [T, C], which reads those before it, [T, C]. cache: of the layer's own
+        kind"""
 
 
 class Block(Protocol):

@@ -120,7 +120,7 @@ class Decoder:
 
 
 def _layout(config: ModelConfig, weights: RankWeights, own: range) -> MemoryLayout:
-    """Returns what this rank keeps of a sequence, in its `own` blocks."""
+    """Returns the layout of this rank's memory of a sequence, for its `own` blocks."""
     state = None
     if config.recurrence is not None:
         state = OwnRecurrence.of(config.recurrence, weights.group).state_shape(weights.dtype)

@@ -31,7 +31,7 @@ from penstock.shard.layers.norm import RmsNorm
 
 
 class FusedAttention:
-    """Computes what an `AttentionHalf` does in one call, and then joins the ranks' sums."""
+    """Computes an `AttentionHalf` in one call, and then joins the ranks' sums."""
 
     def __init__(self, norm: RmsNorm, layer: Attention, head_norms: tuple[Tensor, Tensor] | None) -> None:
         assert layer.rotary is not None
@@ -51,7 +51,7 @@ class FusedAttention:
 
 
 class FusedMlp:
-    """Computes what a `FeedForwardHalf` does in one call, and then joins the ranks' sums."""
+    """Computes a `FeedForwardHalf` in one call, and then joins the ranks' sums."""
 
     def __init__(self, norm: RmsNorm, layer: Mlp) -> None:
         self.down = layer.down
@@ -73,7 +73,7 @@ class FusedMlp:
 
 
 class FusedMixture:
-    """Computes what a `FeedForwardHalf` with a mixture does in one call, and then joins the ranks' sums."""
+    """Computes a `FeedForwardHalf` with a mixture in one call, and then joins the ranks' sums."""
 
     def __init__(self, norm: RmsNorm, layer: Mixture) -> None:
         self.layer = layer

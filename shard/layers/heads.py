@@ -44,8 +44,8 @@ class OwnHeads:
 def qkv_parts(
     attention: AttentionConfig, own: OwnHeads, names: BlockNames, in_features: int, place: Place
 ) -> list[tuple[str, LinearPart]]:
-    """Returns what a rank reads of the linears q, k and v: the rows of its heads, q's first, then k's, then v's,
-    then the gates'."""
+    """Returns a rank's parts of the linears q, k and v: the rows of its heads, q's first, then k's, then v's, then the
+    gates'."""
     heads, kv_heads = attention.num_heads, attention.num_kv_heads
     if attention.qkv is Qkv.APART:
         stored: list[tuple[str, int, Iterable[int]]] = [

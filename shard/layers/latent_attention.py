@@ -55,7 +55,7 @@ class LatentAttention:
                                    attention.output_bias, config.place, own.outputs(attention, rank, world_size))
 
     def __call__(self, x: Tensor, metadata: AttentionMetadata, cache: KvCache) -> Tensor:
-        """Returns what each token of x [T, C] gets from those that it sees, [T, C]."""
+        """Returns the output of attention for each token of x [T, C], [T, C]."""
         form = self._form
         query, latent, k_turned = torch.split(self._latents(x), [form.query_rank, form.rank, form.turned_dim], dim=1)
         if self._query_norm is not None:

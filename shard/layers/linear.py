@@ -72,8 +72,9 @@ class RowParallel:
     def join(
         self, out: Tensor, dtype: torch.dtype, adapters: AdapterRows | None = None, shrunk: Tensor | None = None
     ) -> Tensor:
-        """Makes whole what the kernels computed of this rank's inputs, [T, out_features]: every rank has the same bits.
-        `out` may be overwritten. shrunk: what adapters' A made of these inputs, whose sums travel with the others."""
+        """Completes the sums that the kernels computed of this rank's inputs, [T, out_features]: every rank has the
+        same bits. `out` may be overwritten. shrunk: what adapters' A made of these inputs, whose sums travel with the
+        others."""
         if not self.is_partial:
             return out
         if adapters is None or shrunk is None or self.site is None:
@@ -88,14 +89,15 @@ class RowParallel:
 
 
 def shrunk_of(x: Tensor, adapters: AdapterRows | None, site: int | None) -> Tensor | None:
-    """Returns what the adapters' A make of x at a site; None if no row of the step has anything there."""
+    """Returns the products of x and the adapters' A at a site; None if no row of the step has anything there."""
     if adapters is None or site is None or not adapters.rank(site):
         return None
     return shrink(x, adapters, site)
 
 
 def delta_of(x: Tensor, adapters: AdapterRows | None, site: int | None, out_features: int) -> Tensor | None:
-    """Returns what the adapters add to the product of x at a site, float32 [T, out_features]; None if nothing."""
+    """Returns the terms that adapters add to the product of x at a site, float32 [T, out_features]; None if there are
+    none."""
     shrunk = shrunk_of(x, adapters, site)
     if adapters is None or site is None or shrunk is None:
         return None

@@ -50,7 +50,7 @@ class Mixture:
         self.experts = Experts(gate_up, down, mixture.activation, gate_up_bias)
 
     def __call__(self, x: Tensor, adapters: AdapterRows | None = None) -> Tensor:
-        """Returns what becomes of each token of x [T, C], [T, C]. No adapter has anything for a mixture."""
+        """Returns the mixture's output for each token of x [T, C], [T, C]. No adapter has weights for a mixture."""
         logits = linear(x, self.router, self.router_bias, torch.float32)
         ids, weights = route(logits, self.choice_bias, self.route_form)
         if self.has_shared:
@@ -68,7 +68,7 @@ class Mixture:
         return self.group.world_size > 1
 
     def join(self, out: Tensor, dtype: torch.dtype) -> Tensor:
-        """Makes whole what the kernels computed of this rank's slices of the experts, [T, C]. `out` may be
+        """Completes the sums that the kernels computed of this rank's slices of the experts, [T, C]. `out` may be
         overwritten."""
         return self.group.sum(out).to(dtype) if self.is_partial else out
 

@@ -24,13 +24,13 @@ class Mlp:
                                 takes_adapters=True)
 
     def __call__(self, x: Tensor, adapters: AdapterRows | None = None) -> Tensor:
-        """Returns what becomes of each token of x [T, C], [T, C]."""
+        """Returns the network's output for each token of x [T, C], [T, C]."""
         inner = self.gate_up(x, adapters)
         return self.down((activate_gate if self.is_gated else activate)(inner, self.activation), adapters)
 
 
 def _inner_parts(config: ModelConfig, names: BlockNames, weights: RankWeights) -> list[tuple[str, LinearPart]]:
-    """Returns what a rank reads of the linears whose outputs are the inner ones: gate and up, or up alone."""
+    """Returns a rank's parts of the linears whose outputs are the inner ones: gate and up, or up alone."""
     mlp, hidden = config.mlp, config.hidden_size
     if mlp.is_stacked:
         return weights.own_halves(names.gate_up, mlp.inner_size, hidden, config.place)

@@ -42,7 +42,7 @@ class Recurrence:
             inputs_of_heads(own.values, inputs, weights.group.rank, weights.group.world_size))
 
     def __call__(self, x: Tensor, metadata: AttentionMetadata, cache: RecurrentState) -> Tensor:
-        """Returns what each token of x [T, C] reads of its sequence's state, [T, C]."""
+        """Returns the output for each token of x [T, C], which reads its sequence's state, [T, C]."""
         qkv, gate, steps, weights = torch.split(self._input(x), self._sizes, dim=1)
         rows = metadata.state_rows
         mixed = causal_conv(qkv.contiguous(), self._conv_weight, self._conv_bias, cache.inputs, rows)

@@ -53,13 +53,13 @@ class OwnRecurrence:
         return [qkv, heads * form.value_dim, heads, heads * form.is_delta]
 
     def state_shape(self, dtype: torch.dtype) -> StateShape:
-        """Returns what a sequence's state is like in one layer. dtype: of the activations"""
+        """Returns the shape of a sequence's state in one layer. dtype: of the activations"""
         form = self.form
         return StateShape(form.conv_width - 1, self.output_sizes[0],
                           (len(self.heads), form.key_dim, form.value_dim), dtype)
 
     def input_parts(self, layer: str, in_features: int) -> list[tuple[str, LinearPart]]:
-        """Returns what a rank reads of the linears in front: the rows of q, k, v, the gate, the steps, the weights."""
+        """Returns a rank's parts of the linears in front: the rows of q, k, v, the gate, the steps, the weights."""
         pieces = {RecurrenceLayout.APART: self._apart, RecurrenceLayout.BY_GROUP: self._by_group,
                   RecurrenceLayout.STACKED: self._stacked}[self.form.layout]()
         return [(f"{layer}.{piece.linear}", LinearPart(piece.outputs, in_features, rows, slice(0, in_features)))

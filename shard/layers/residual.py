@@ -6,7 +6,7 @@ from penstock.shard.layers.norm import NoNorm, Norm
 
 
 class Residual:
-    """Norms what a layer reads, and norms and scales what it gives, as far as its family does."""
+    """Norms the input of a layer, and norms and scales its output, as far as its family does."""
 
     def __init__(self, norm: Norm, post_norm: Norm, multiplier: float) -> None:
         self.norm = norm
@@ -19,10 +19,10 @@ class Residual:
         return isinstance(self.post_norm, NoNorm) and self.multiplier == 1
 
     def enter(self, x: Tensor, delta: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Returns what the layer reads of x + delta, and x + delta itself, all [T, C]."""
+        """Returns the layer's input, made of x + delta, and x + delta itself, all [T, C]."""
         return self.norm(x, delta)
 
     def leave(self, out: Tensor) -> Tensor:
-        """Returns what is to be added to the residual stream for what the layer gave, both [T, C]."""
+        """Returns the term that the residual stream gets for a layer's output, both [T, C]."""
         out, _ = self.post_norm(out)
         return out if self.multiplier == 1 else out * self.multiplier

@@ -1,4 +1,4 @@
-"""What quantization_config says in compressed-tensors' files: groups of linears, each quantised in its own way."""
+"""The quantization_config of compressed-tensors' files: groups of linears, each quantised in its own way."""
 
 from collections.abc import Callable
 
@@ -130,7 +130,8 @@ def _mxfp4(weights: Keys, options: ModelOptions) -> WeightFormat:
 
 
 def _strategy(weights: Keys) -> str:
-    """Returns what shares a scale; where it is not said it follows from the group's size, as in the library."""
+    """Returns the name of the unit that shares a scale. Where it is absent, it follows from the group's size, as in the
+    library."""
     strategy, group = weights.get("strategy"), weights.get("group_size")
     if strategy is None:
         strategy = "tensor" if group is None else "channel" if group == -1 else "group"

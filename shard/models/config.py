@@ -1,4 +1,4 @@
-"""What the computation of a decoder depends on, whatever its family."""
+"""The numbers and switches that a decoder's computation depends on, whatever its family."""
 
 from dataclasses import dataclass
 from functools import cached_property

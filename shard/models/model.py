@@ -1,4 +1,4 @@
-"""What a loaded model is to those that run it, whoever computes it."""
+"""A loaded model, as the executor uses it, whether our decoder or transformers computes it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,8 @@ NATIVE, TRANSFORMERS = "native", "transformers"
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """What the blocks make of a step's T tokens: the residual stream and what is yet to be added to it, both [T, C]."""
+    """The output of the blocks for a step's T tokens: the residual stream and the term still to be added to it, both
+    [T, C]."""
 
     x: Tensor
     delta: Tensor
@@ -25,7 +26,7 @@ class Hidden:
 
 
 class SequenceState(Protocol):
-    """Describes what a sequence has in one layer beside, or in place of, keys and values in blocks."""
+    """Describes the state of a sequence in one layer beside, or in place of, keys and values in blocks."""
 
     @property
     def num_bytes(self) -> int: ...
@@ -36,7 +37,7 @@ class SequenceState(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MemoryLayout:
-    """Describes what one rank keeps of sequences: a cache for each layer, or a state for those of `state_layers`."""
+    """Describes one rank's memory of sequences: a cache for each layer, or a state for those of `state_layers`."""
 
     num_layers: int
     num_kv_heads: int

@@ -1,4 +1,4 @@
-"""What a user may ask of a model, and what came of it for its weights."""
+"""The options of a model that a user may set, and the weight format that follows from them."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -25,8 +25,8 @@ class ModelOptions:
     implementation: Literal["auto", "native", "transformers"] = "auto"
 
     def activations_for(self, keys: Keys, weights: str, are_whole: bool) -> Activations:
-        """Returns what the inputs of coded weights are multiplied as; `are_whole` says whether their levels are whole
-        numbers. Raises ModelConfigError if that cannot be what was asked for."""
+        """Returns the number format of the inputs of coded weights; `are_whole` says whether their levels are whole
+        numbers. Raises ModelConfigError if the requested format is impossible."""
         if self.activations == INT8 and not are_whole:
             raise ModelConfigError(f"{keys.path}: --activations {INT8}: the weights are {weights}, which are no whole "
                                    f"numbers; they are computed with --activations {BF16} alone")
@@ -49,7 +49,7 @@ class Quantization:
 
     @property
     def numerics(self) -> str:
-        """Returns what decides bits, a part of a path; empty for plain numbers."""
+        """Returns the name of the number format, since it decides bits: a part of a path, empty for plain numbers."""
         inputs = f"activations-{self.activations}/" if self.activations else ""
         return f"{self.name}/{inputs}" if self.name else ""
 

@@ -1,5 +1,5 @@
-"""What checkpoints call the layers of a model. A layer's tensors are NAME.weight, NAME.bias, or what its weight format
-says."""
+"""The names that checkpoints give the layers of a model. A layer's tensors are NAME.weight, NAME.bias, or what its
+weight format says."""
 
 from dataclasses import asdict, dataclass, replace
 

@@ -1,4 +1,4 @@
-"""What the parts of a decoder are like: the sizes and switches that their computation depends on."""
+"""The sizes and switches of the parts of a decoder."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -31,7 +31,7 @@ class Qkv(Enum):
 
 
 class HeadNorm(Enum):
-    """What is normalised of q and k before they are rotated."""
+    """The extent of the norms of q and k before they are rotated."""
 
     NONE = "nothing"
     SHARED = "each head by itself, with one weight [D] for all"
@@ -155,7 +155,7 @@ class ExpertsConfig:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingConfig:
-    """What becomes of token ids."""
+    """The steps from token ids to the residual stream."""
 
     multiplier: float = 1.0
     num_positions: int = 0               # rows of learned positions; 0 for none
@@ -165,7 +165,7 @@ class EmbeddingConfig:
 
 @dataclass(frozen=True, slots=True)
 class HeadConfig:
-    """What makes logits of the last norm's rows."""
+    """The steps from the last norm's rows to logits."""
 
     is_tied: bool = False                # its weight is the embedding's
     has_bias: bool = False

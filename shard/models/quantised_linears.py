@@ -29,7 +29,7 @@ def all_but(kept: Callable[[str], bool], format_: WeightFormat) -> FormatOf:
 
 
 def is_kept(keys: Keys, names: TensorNames, *lists: str, keeps_head: bool = False) -> Callable[[str], bool]:
-    """Returns what tells whether a linear is stored as plain numbers, as transformers decides it.
+    """Returns the function that tells whether a linear is stored as plain numbers, as transformers decides it.
 
     lists       the keys that may hold names, or patterns of names, of such linears; where there is none the head is one
     keeps_head  it always is

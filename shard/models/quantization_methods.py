@@ -1,4 +1,4 @@
-"""What quantization_config says, by its quant_method: one function for each."""
+"""The readers of quantization_config, a function for each quant_method."""
 
 from collections.abc import Callable
 from typing import Any
@@ -191,7 +191,7 @@ def read_levels(keys: Keys, options: ModelOptions, names: TensorNames) -> Quanti
 
 
 def bitsandbytes_name(keys: Keys) -> str:
-    """Returns what --quantize calls it."""
+    """Returns the name of the format for --quantize."""
     if keys.switch("load_in_8bit") or keys.switch("_load_in_8bit"):
         return "bitsandbytes"
     kind = keys.get("bnb_4bit_quant_type", "fp4")

@@ -1,4 +1,4 @@
-"""Reads what a checkpoint says about its model. Nothing else reads config.json."""
+"""Reads the configuration of a checkpoint's model. Nothing else reads config.json."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What --quantize makes of a checkpoint of plain numbers when it is loaded."""
+"""The formats to which --quantize rounds a checkpoint of plain numbers when it is loaded."""
 
 from dataclasses import dataclass
 

@@ -32,7 +32,7 @@ class Stage:
         return range(begin, begin + least + (self.number < more))
 
     def elsewhere(self, names: TensorNames, num_blocks: int) -> tuple[str, ...]:
-        """Returns what the names of tensors begin with that other stages have, and this one has not."""
+        """Returns the prefixes of the tensors' names that other stages have, and this one has not."""
         own = self.blocks(num_blocks)
         found = [names.blocks.format(index=index) for index in range(num_blocks) if index not in own]
         if not self.has_embedding:

@@ -1,4 +1,4 @@
-"""What a checkpoint's files ask for and this server does not do, in sentences for the log."""
+"""The requests of a checkpoint's files that this server does not follow, in sentences for the log."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ SETTINGS_OF_ANSWERS = (
     "suppress_tokens", "temperature", "token_healing", "top_h", "top_k", "top_p", "typical_p", "watermarking_config")
 """Keys of generation_config.json by which transformers' `generate` answers otherwise."""
 NEUTRAL: tuple[Any, ...] = (None, False, 0, 1, [], {})
-"""What most of them say when they change nothing."""
+"""The values with which most of them change nothing."""
 MAX_SHOWN = 60
 """The characters of a value that a sentence shows."""
 

@@ -22,8 +22,7 @@ log = logging.getLogger(__name__)
 def load(config: ShardConfig, group: Group, progress: LoadProgress | None = None) -> Executor:
     """Load the model and make the executor ready; all ranks of the group call it together.
 
-    Raises what reading a checkpoint raises, and KvMemoryError.
-    """
+    Raises the errors of reading a checkpoint, and KvMemoryError."""
     progress = progress or LoadProgress()
     refusals.check(config)
     if config.rank == 0:

@@ -1,4 +1,4 @@
-"""What a shard spends its time on from the start of its process until it listens."""
+"""The phases of a shard's start, from the start of its process until it listens."""
 
 import os
 import time

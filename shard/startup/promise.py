@@ -11,7 +11,7 @@ RESET_PEAK = "5"
 SAMPLING_BYTES = 32
 """Bytes for each token of the vocabulary, in each row that is sampled: its logit, its score, and room to sort them."""
 OTHER_BYTES = 48 << 20
-"""What may be added by all else: messages in flight, heaps with gaps, parts of libraries that are used later."""
+"""The bytes of all else: messages in flight, heaps with gaps, parts of libraries that are used later."""
 MIB = 1 << 20
 
 
@@ -66,7 +66,7 @@ def measured(
 
 
 def _status() -> dict[str, int]:
-    """Returns what the system counts of this process, in bytes; nothing if it does not."""
+    """Returns the system's memory counts of this process, in bytes; none if it has none."""
     with suppress(OSError, KeyError):
         lines = dict(line.split(":", 1) for line in STATUS.read_text().splitlines())
         return {name: int(lines[name].split()[0]) * 1024 for name in ("VmRSS", "VmHWM", "RssShmem")}

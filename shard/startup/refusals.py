@@ -1,4 +1,4 @@
-"""Refuses what a model can't give, by its configuration alone: before any of its weights is read."""
+"""Refuses settings that a model can't meet, by its configuration alone: before any of its weights is read."""
 
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.gpu_memory import options_of

@@ -130,7 +130,7 @@ def run(model: Path, world_size: int, dtype: str | None, device: str, is_determi
 
 
 def jobs_of(config: "ModelConfig", world_size: int, dtype: "torch.dtype", max_rows: int) -> list[Job]:
-    """Returns what there is to measure for the ranks, small steps first."""
+    """Returns the measurements to make for the ranks, small steps first."""
     from penstock.shard.layers.heads import OwnHeads
 
     length = min(config.context_length, ATTENDED)

@@ -57,5 +57,5 @@ class Checkpoint:
         return self.begin_digest().hex()
 
     def stamps(self) -> dict[Path, Stamp]:
-        """Returns what the system says of each file now."""
+        """Returns the system's stamp of each file now."""
         return stamps(self._files)

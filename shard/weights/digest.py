@@ -100,7 +100,7 @@ class WeightsDigest:
 
 
 def stamps(files: TensorFiles) -> dict[Path, Stamp]:
-    """Returns what the system says of each file now. Raises CheckpointError."""
+    """Returns the system's stamp of each file now. Raises CheckpointError."""
     return {path: _stamp(path) for path in files.paths}
 
 

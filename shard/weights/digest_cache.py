@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class Stamp(NamedTuple):
-    """What the system says of a file. Another content, or another file of this name, has another stamp."""
+    """The system's marks of a file. Another content, or another file of this name, has another stamp."""
 
     inode: int
     num_bytes: int

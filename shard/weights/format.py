@@ -1,4 +1,4 @@
-"""What a weight format is: how a checkpoint stores the weights of its linears, and what is computed with them."""
+"""A weight format: how a checkpoint stores the weights of its linears, and how they are computed with."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ STORED_BYTES = {
 
 
 class LinearError(ValueError):
-    """What is stored for one of several linears makes no sense; `index` says for which."""
+    """Raised where the stored weights of one of several linears make no sense; `index` says of which."""
 
     def __init__(self, index: int, message: str) -> None:
         super().__init__(message)

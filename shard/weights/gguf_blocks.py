@@ -40,7 +40,8 @@ def _q4_1(blocks: Tensor, start: int) -> CodedWeight:
 
 
 def _fifth_bits(packed: Tensor) -> Tensor:
-    """Returns what the highest of 5 bits adds to the codes: packed [N, B, 4] has them from the lowest bit up."""
+    """Returns the part of the codes that the highest of 5 bits adds: packed [N, B, 4] has them from the lowest bit up.
+    """
     return _bits(packed, 8).transpose(2, 3).reshape(len(packed), -1) << 4
 
 

@@ -1,4 +1,4 @@
-"""What the formats have in common in which several codes share a word, and several inputs a scale."""
+"""The common parts of formats in which several codes share a word, and several inputs a scale."""
 
 import torch
 from torch import Tensor

@@ -112,13 +112,13 @@ class RankWeights:
         return self.linears([(layer, LinearPart(vocab_size, width, own, slice(0, width)))])
 
     def own_inner(self, length: int) -> OwnInputs:
-        """Returns what this rank has of the inner width of a feed-forward network."""
+        """Returns this rank's part of the inner width of a feed-forward network."""
         return inner_inputs(length, self.group.rank, self.group.world_size)
 
     def row_parallel(
         self, linear: str, out_features: int, in_features: int, own: OwnInputs, place: Place = ITSELF
     ) -> PackedWeight:
-        """Reads what a linear does with this rank's inputs."""
+        """Reads the columns of a linear for this rank's inputs."""
         def read(columns: slice, segments: int) -> PackedWeight:
             part = LinearPart(out_features, in_features, slice(0, out_features), columns, place)
             return self._pack([(linear, part)], segments)

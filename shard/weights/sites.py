@@ -42,7 +42,7 @@ class Sites:
 
 @dataclass(frozen=True)
 class Adaptable:
-    """What a model offers to adapters.
+    """The linears of a model that adapters may change.
 
     dtype    of the adapters' matrices
     refused  why linears whose names begin so take no adapter

@@ -1,4 +1,4 @@
-"""What a checkpoint's files hold, whatever their format."""
+"""The content of a checkpoint's files, whatever their format."""
 
 import math
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ NOWHERE = Span(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a file says of one tensor."""
+    """A file's entry for one tensor."""
 
     path: Path
     dtype: str

@@ -1,4 +1,4 @@
-"""Writes checkpoints of safetensors files. What is there under its own name is whole."""
+"""Writes checkpoints of safetensors files. A file under its own name is whole."""
 
 import json
 import shutil
@@ -47,7 +47,7 @@ def write_index(folder: Path, files: Collection[Path]) -> None:
 
 
 def copy_rest(model: Path, folder: Path, but: Collection[str]) -> None:
-    """Copies what is no weight, but files of these names."""
+    """Copies all files that are no weights, except those of these names."""
     for pattern in COPIED:
         for path in model.glob(pattern):
             if path.is_file() and path.name not in but:

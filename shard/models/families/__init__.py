@@ -120,6 +120,6 @@ FAMILIES: dict[str, Family] = {
     "Starcoder2ForCausalLM": STARCODER2,
     "YoutuForCausalLM": youtu,
 }
-"""What reads the rest of config.json. It raises ModelConfigError."""
+"""The functions that read the rest of config.json, by architecture. They raise ModelConfigError."""
 OF_IMAGES = ("Qwen3_5ForConditionalGeneration",)
 """Those that read images too, whose decoder is described under `text_config`; images are not read here."""

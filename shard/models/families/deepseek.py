@@ -64,7 +64,7 @@ def _with_sigmoids(keys: Keys) -> ModelConfig:
 
 
 def _usual(keys: Keys, has_choice_bias: bool) -> Usual:
-    """Returns what the family has in common with others. Each head has keys and values of its own."""
+    """Returns the part of the family that others have, too. Each head has keys and values of its own."""
     has_query_latent = keys.get("q_lora_rank") is not None
     block = BlockNames(q="self_attn.q_b_proj" if has_query_latent else "self_attn.q_proj",
                        choice_bias=CHOICE_BIAS if has_choice_bias else "")

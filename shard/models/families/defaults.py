@@ -1,4 +1,4 @@
-"""What the keys of config.json say that are absent."""
+"""The values of keys that are absent from config.json."""
 
 import json
 from importlib.resources import files

@@ -48,7 +48,8 @@ def no_windows(keys: Keys, num_layers: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """What a family's config.json says under another key, or in none. A switch is a constant, or its key."""
+    """The settings that a family's config.json has under another key, or under none. A switch is a constant, or its
+    key."""
 
     names: TensorNames = USUAL_NAMES
     aliases: Mapping[str, str] = field(default_factory=dict)  # other names of Llama's keys
