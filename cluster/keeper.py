@@ -43,7 +43,7 @@ class Backoff:
 
 
 class Keeper:
-    """Holds what is wanted, looks at what there is, and brings one nearer to the other: once a second, or every four
+    """Compares the wanted groups with the existing ones, and takes a step towards them: once a second, or every four
     while a host does not answer.
 
     It learns all else but the configuration from the hosts, so that after its own death the next keeper goes on with

@@ -42,7 +42,7 @@ class Export:
         self.provider.add_span_processor(BatchSpanProcessor(Reporting(self._exporter, endpoint)))
 
     def close(self) -> None:
-        """Sends what is left, for FLUSH_SECONDS; what the collector has not taken by then is lost."""
+        """Sends the remaining spans, for FLUSH_SECONDS; those that the collector has not taken by then are lost."""
         flush = threading.Thread(target=self.provider.shutdown, name="last-spans", daemon=True)
         flush.start()
         flush.join(FLUSH_SECONDS)

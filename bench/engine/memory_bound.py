@@ -34,8 +34,8 @@ def read_bytes(model: Path) -> int:
 
 
 def rounded_bytes(model: Path, quantize: str) -> int:
-    """Returns what `read_bytes` would of a directory's model that is rounded when it is loaded: as much less as all of
-    its weights then take."""
+    """Returns `read_bytes` of a directory's model that is rounded when it is loaded: smaller in the proportion in which
+    all its weights shrink."""
     checkpoint, dtype = Checkpoint(model), read_model_config(model).dtype
     plain, rounded = (memory_of(checkpoint, read_model_config(model, ModelOptions(quantize=own)).format_of, dtype)
                       for own in (None, quantize))

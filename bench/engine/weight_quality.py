@@ -1,4 +1,4 @@
-"""`python -m penstock.bench.engine.weight_quality`: what quantised weights cost the demo model in quality.
+"""`python -m penstock.bench.engine.weight_quality` measures the quality that quantised weights cost the demo model.
 
 The text is sources that deploy/demo_model/train.py held out: two in a hundred files of the standard library of the
 Python that runs this. They are unknown to the model where that Python is the one of training.json; where it is another,

@@ -11,7 +11,7 @@ from penstock.kernels.quantised_linear.coded_weight import CodedWeight, num_grou
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What the weights of a format are made of."""
+    """The parts of which a format's weights are made."""
 
     bits: int
     group: int

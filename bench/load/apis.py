@@ -9,7 +9,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What to send. The answer may have `output_tokens`."""
+    """A prompt to send. The answer may have `output_tokens`."""
 
     text: str
     output_tokens: int
@@ -17,7 +17,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one event, or a whole answer in one piece, says; what it does not say is None."""
+    """The content of one event, or of a whole answer in one piece; None for what is absent."""
 
     has_output: bool = False
     is_end: bool = False
@@ -39,7 +39,7 @@ class Api(Protocol):
         """Returns the request's body, greedy unless `fields` say otherwise; they are added to the parameters."""
 
     def read(self, data: Json) -> Part:
-        """Returns what an event or an answer says."""
+        """Returns the content of an event or an answer."""
 
 
 class Tgi:

@@ -128,7 +128,7 @@ class _StreamReader:
             self._counts = part
 
     def finish(self, start: float, now: float) -> Measurement:
-        """Returns what was measured. Raises _RequestFailed if no event ended the answer."""
+        """Returns the measurement. Raises _RequestFailed if no event ended the answer."""
         if self._end is None:
             raise _RequestFailed("incomplete stream", f"{len(self._times)} events, none of which ends the answer")
         times = self._times or [self._end]           # of tokens that have no text

@@ -25,7 +25,7 @@ INTERRUPTED = 130                        # the exit code that shells give to Ctr
 
 @dataclass(frozen=True)
 class Load:
-    """What is sent, at each of the paces."""
+    """The requests that are sent, at each of the paces."""
 
     target: Target
     paces: Sequence[Pace]

@@ -1,4 +1,4 @@
-"""What was seen of requests, and what follows from it: latencies, percentiles, rates, goodput."""
+"""Measurements of requests, and the figures that follow: latencies, percentiles, rates, goodput."""
 
 import itertools
 from collections import Counter
@@ -18,7 +18,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What was seen of one request; times in seconds, of one clock.
+    """The measurement of one request; times in seconds, of one clock.
 
     `times` are those of the events that brought output, none if the answer came in one piece. `counted_by` says who
     counted `num_tokens`: the "server", or this side, which takes each of its "events" or "chunks" for one token.
@@ -56,8 +56,8 @@ class Measurement:
     def meets(self, limits: Mapping[str, float]) -> bool:
         """Tells whether the request was answered within all limits, in milliseconds by the names in METRICS.
 
-        Every gap between events must be within the limit of `itl`. What an answer of one token does not have is met.
-        """
+        Every gap between events must be within the limit of `itl`. An answer of one token meets limits of gaps, which
+        it does not have."""
         if self.failure:
             return False
         return all(1e3 * value <= limit for name, limit in limits.items() for value in METRICS[name](self))

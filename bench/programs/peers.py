@@ -25,7 +25,7 @@ MAX_LENGTH = 2048
 
 
 class Engine(Protocol):
-    """What the engine's benchmark measures; between two trials it must leave the processor alone."""
+    """An engine that the benchmark measures; between two trials it must leave the processor alone."""
 
     @property
     def name(self) -> str: ...
@@ -74,7 +74,7 @@ class ResidentEngine:
             rank.child.end()
 
     def _receive(self) -> Any:
-        """Returns what the first child says, once all have spoken."""
+        """Returns the first child's message, once all children have sent theirs."""
         try:
             first, *_ = [rank.receive() for rank in self._ranks]
         except click.ClickException:
@@ -95,7 +95,7 @@ class _Rank:
             self.child = Child(name, [*command, str(fd), *arguments], folder, environment, pass_fds=[fd])
 
     def receive(self) -> Any:
-        """Returns what the child says. Raises ClickException if it ends instead."""
+        """Returns the child's message. Raises ClickException if it ends instead."""
         try:
             return self.connection.recv()
         except (EOFError, ConnectionError):

@@ -1,4 +1,4 @@
-"""What an engine is asked to do, and what it answers."""
+"""A trial of an engine, and its result."""
 
 from dataclasses import dataclass
 
@@ -25,11 +25,9 @@ class Split:
 
 @dataclass(frozen=True)
 class Result:
-    """What a trial took.
-
-    With new = 1, `tokens` are the prompts' and `seconds` pass until the last sequence has its first token. Otherwise
-    `tokens` are those of the steps in which all sequences decode, and `seconds` the time of these steps.
-    """
+    """The time of a trial. With new = 1, `tokens` are the prompts' and `seconds` pass until the last sequence has its
+    first token. Otherwise `tokens` are those of the steps in which all sequences decode, and `seconds` the time of
+    these steps."""
 
     tokens: int
     seconds: float

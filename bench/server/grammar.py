@@ -1,4 +1,4 @@
-"""What a JSON schema costs: the time per token of requests that have one, against those that have none.
+"""Measures the cost of a JSON schema: the time per token of requests that have one, against those that have none.
 
 `python -m penstock.bench.server.grammar` starts Penstock once and sends both kinds of load in turns.
 """

@@ -1,4 +1,4 @@
-"""What several groups behind one router give and cost: `python -m penstock.bench.server.groups PART…`.
+"""Measures the gain and cost of several groups behind one router: `python -m penstock.bench.server.groups PART…`.
 
 kills: streams run on two groups, the busier of which loses its shard, again and again: how many answers were whole and
 equal to those of an undisturbed run, and the longest gap between two tokens of each stream. prefixes: requests that
@@ -149,7 +149,7 @@ async def share_prefixes(made: Cell) -> tuple[float, list[float]]:
 
 
 def measure_prefixes(model: Path, groups: int) -> None:
-    """Prints what several groups find in their caches beside one, and how evenly they are loaded."""
+    """Prints the cache hits of several groups beside those of one, and how evenly they are loaded."""
     found = {}
     for number in (1, groups):
         with cell(model, number) as made:

@@ -1,4 +1,4 @@
-"""What the longest texts cost everybody else: `python -m penstock.bench.server.long_texts`.
+"""Measures the cost of the longest texts to everybody else: `python -m penstock.bench.server.long_texts`.
 
 Eight clients at once send a body of 1.9 MB of punctuation to each route that tokenises; some leave half a second later,
 some stay for the answer. Meanwhile others ask /livez and generate short answers. It prints how late those were, the
@@ -58,7 +58,7 @@ def bodies(text: str) -> dict[str, Any]:
 
 @dataclass
 class Cost:
-    """What an attack cost: statuses by number, seconds that /livez and short answers took, bytes of the router's
+    """The cost of an attack: statuses by number, seconds that /livez and short answers took, bytes of the router's
     process at the most and of its children, and seconds for which work went on after the last client was gone."""
 
     statuses: dict[str, int] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class Bench:
             int(size) * MIB for size in re.findall(r"at most (\d+) MiB in other processes", child.output))
 
     async def usual(self) -> Cost:
-        """Returns what others wait when there is no attack."""
+        """Returns how long others wait when there is no attack."""
         cost = Cost()
         async with self._watched(cost):
             await asyncio.sleep(USUAL_SECONDS)

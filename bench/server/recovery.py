@@ -51,7 +51,7 @@ class Watched:
 
 @dataclass(frozen=True)
 class Recovery:
-    """What was measured; `prompts`, `first` and `last` in seconds, `median` and `new` as shares of `prompts`."""
+    """The measurement; `prompts`, `first` and `last` in seconds, `median` and `new` as shares of `prompts`."""
 
     prompts: float
     first: float

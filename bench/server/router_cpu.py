@@ -1,4 +1,4 @@
-"""What a streamed token costs the router, by route: `python -m penstock.bench.server.router_cpu`.
+"""Measures the cost of a streamed token to the router, by route: `python -m penstock.bench.server.router_cpu`.
 
 A server runs on the demo model. The routes take turns, each with so many streams at once; what counts is the processor
 time of the router's process, for the machine's other work does not show in it.

@@ -30,7 +30,7 @@ from penstock.bench.server.surviving_load import Got, ask_all
 
 @dataclass(frozen=True)
 class Survival:
-    """What was measured; times in seconds."""
+    """The measurement; times in seconds."""
 
     requests: int
     kills: int
@@ -99,7 +99,7 @@ def _is_dead(process: psutil.Process) -> bool:
 
 
 class _Counting(logging.Handler):
-    """Counts what a client tells of servers that are gone."""
+    """Counts a client's messages of servers that are gone."""
 
     count = 0
 

@@ -31,7 +31,7 @@ BODIES = {
 
 @dataclass(frozen=True)
 class Streamed:
-    """What came of a round: tokens of all streams, seconds until the last, processor seconds of the engine's process
+    """The result of a round: tokens of all streams, seconds until the last, processor seconds of the engine's process
     and of those that answer clients, and the median time to the first event."""
 
     tokens: int
@@ -107,7 +107,7 @@ def main(streams: int, new: int, rounds: int, has_ids: bool, flags: tuple[str, .
 
 
 def show(name: str, found: list[Streamed]) -> None:
-    """Prints what came of the rounds of a kind."""
+    """Prints the results of the rounds of a kind."""
     rates = sorted(each.tokens / each.seconds for each in found)
     engine = sorted(1e6 * each.engine_seconds / each.tokens for each in found)
     front = sorted(1e6 * each.front_seconds / each.tokens for each in found)

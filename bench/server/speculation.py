@@ -1,4 +1,4 @@
-"""What guessing tokens wins and costs: two servers side by side, one that guesses and one that does not.
+"""Measures the gain and cost of guessing tokens: two servers side by side, one that guesses and one that does not.
 
 `python -m penstock.bench.server.speculation` sends each load to both in turns. *edits*: the answer repeats a text of
 the prompt with a change in it. *fresh*: nothing of the answer was there before. *drafted*: as fresh, with a small draft
@@ -50,8 +50,8 @@ SCHEMA = {
         "nationality": {"enum": ["german", "french", "spanish"]}, "occupation": {"enum": ["plumber", "painter"]}}}
 
 LOOKUP = "--spec-type ngram-map-k --spec-ngram-map-k-size-n 2 --spec-ngram-map-k-size-m SPECULATE"
-"""What has llama.cpp look guesses up, in the request's own tokens alone: its ngram-mod remembers other requests, whose
-answers are parts of the same circle."""
+"""The options that make llama.cpp look guesses up, in the request's own tokens alone: its ngram-mod remembers other
+requests, whose answers are parts of the same circle."""
 
 
 @dataclass(frozen=True)

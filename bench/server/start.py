@@ -30,7 +30,7 @@ TIMEOUT = 900.0
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What was measured of one start."""
+    """The measurement of one start."""
 
     seconds: float
     num_bytes: int
