@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from tests.fallback.comparison import compare
 from tests.fallback.page import NO, YES, Row
-from tests.fallback.unequal import BORDERLINE, UNEQUAL
+from tests.fallback.unequal import REASONS
 
 NUM_TOKENS = 100
 SECONDS = 60                             # that one class may take
@@ -48,9 +48,9 @@ def _row(name: str) -> Row:
             found = compare(name, Path(folder), NUM_TOKENS, with_bits=True)
     except Exception as error:           # any class's code may end in any
         told = f"{type(error).__name__}: {error}".splitlines()[0][:200].replace("|", "/")
-        return Row(name, NO, reason=(UNEQUAL | BORDERLINE).get(name, told))
+        return Row(name, NO, reason=REASONS.get(name, told))
     finally:
         signal.alarm(0)
     replaced = ", ".join(f"{number} {module}" for module, number in found.replaced) or "nothing"
-    reason = {} if found.is_equal else {"reason": (UNEQUAL | BORDERLINE).get(name, "its tokens are others")}
+    reason = {} if found.is_equal else {"reason": REASONS.get(name, "its tokens are others")}
     return Row(name, YES if found.is_equal else NO, found.way, YES if found.has_bits else NO, replaced, **reason)

@@ -83,9 +83,11 @@ def test_what_comes_with_the_package_is_taken_unless_this_gpu_was_measured(monke
     assert tuning.best("op", "key", [SLOW, FAST, SLOWER]) == SLOWER
 
 
-def test_every_file_that_comes_with_the_package_is_read(monkeypatch):
-    for file in tuning.SHIPPED.glob("*.json"):
-        assert all(isinstance(entries, dict) for entries in json.loads(file.read_text()).values())
+def test_what_comes_with_the_package_for_another_gpu_is_not_taken(monkeypatch, tmp_path):
+    monkeypatch.setattr(tuning, "SHIPPED", tmp_path)
+    (tmp_path / "NVIDIA of another kind.json").write_text(json.dumps({"op": {"key": FAST}}))
+    tuning.forget()
+    assert tuning.best("op", "key", [SLOW, FAST]) == SLOW
 
 
 def test_the_first_stays_where_no_other_is_faster():

@@ -61,7 +61,7 @@ def measure(names: Sequence[str]) -> list[Found]:
     _prepare()
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(os.cpu_count(), spawn, _prepare) as pool:
-        found = list(tqdm(pool.map(_measure, names), desc="Alone", unit="model", total=len(names)))
+        found = list(tqdm(pool.map(measure_alone, names), desc="Alone", unit="model", total=len(names)))
     equal_on = {size: set(tqdm(_equal_on(names, size), desc=f"{size} shards", unit="model", total=len(names)))
                 for size in GROUPS}
     return [replace(each, shards=(1, *(size for size in GROUPS if each.name in equal_on[size]))) for each in found]
@@ -74,8 +74,8 @@ def _prepare() -> None:
     logging.disable(logging.WARNING)
 
 
-def _measure(name: str) -> Found:
-    """All but what takes several shards."""
+def measure_alone(name: str) -> Found:
+    """Measures all but what takes several shards."""
     with TemporaryDirectory() as made:
         folder = Path(made)
         model = make_family(folder / "model", name)
