@@ -1,3 +1,4 @@
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -11,6 +12,9 @@ from tests.paths import ROOT
 
 # The tensors of the tests are small, and threads of torch's that wait for a core make them many times slower.
 torch.set_num_threads(1)
+
+# What is imported and collected stays until the end. The garbage collector need not look at it again and again.
+gc.disable()
 
 # Shells let what runs in the background ignore Ctrl-C, and what the tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -51,6 +55,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def every_case(request: pytest.FixtureRequest) -> bool:
     """Tells whether a test shall take all its cases or rounds, however long that is."""
     return bool(request.config.getoption("every_case"))
+
+
+def pytest_collection_finish() -> None:
+    """Lets the garbage collector begin, with the objects of the tests alone."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
