@@ -21,6 +21,8 @@ from penstock.router.config import RouterConfig
 from penstock.router.fleet.errors import FleetError
 from penstock.router.front.front_server import FrontServer
 from penstock.router.front.remote_engine import RemoteEngine
+from penstock.router.generation.poison_memory import PoisonMemory
+from penstock.router.generation.service import Service
 from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.groups.finding import Finding
 from penstock.router.launcher_link import LauncherLink
@@ -29,7 +31,7 @@ from penstock.router.metrics.metrics import Metrics
 from penstock.router.metrics.processes import Processes
 from penstock.router.metrics.vllm import VllmNames
 from penstock.router.notices import giving_signs
-from penstock.router.serving import LAST_WORDS_SECONDS, Parts, answer, describe
+from penstock.router.serving import LAST_WORDS_SECONDS, answer, describe, server_info
 from penstock.router.text.encoding import TokenizerError
 from penstock.router.text.tokenizer import Tokenizer
 from penstock.system.arguments import USAGE_ERROR, InvalidArgument
@@ -119,8 +121,10 @@ class Process:
             if self.tokenizer is None:
                 await self._serve_fronts(FrontServer(engine, adapters, grammars))
             else:
-                parts = Parts(engine, self.tokenizer, metrics, adapters, grammars, template)
-                await answer(config, parts, self.tell_ready, self.stop)
+                service = Service(
+                    engine, self.tokenizer, metrics, server_info(config, facts), PoisonMemory(limits.poison_memory),
+                    grammars, template, adapters, config.allow_runtime_adapters)
+                await answer(config, service, self.tell_ready, self.stop)
             if grammars is not None:
                 grammars.close()
         finally:
@@ -140,8 +144,10 @@ class Process:
         ending = asyncio.create_task(self._when_stopped(engine.stop_waiting))
         metrics = _metrics(config, engine.limits)
         grammars = None if config.disable_grammar_support else engine.grammars
-        parts = Parts(engine, self.tokenizer, metrics, engine.adapters, grammars, template, engine.poison)
-        await answer(config, parts, self.tell_ready, self.stop)
+        service = Service(
+            engine, self.tokenizer, metrics, server_info(config, engine.facts), engine.poison, grammars, template,
+            engine.adapters, config.allow_runtime_adapters)
+        await answer(config, service, self.tell_ready, self.stop)
         await ending
 
     async def _when_stopped(self, act: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""The web application: routes, the error middleware, and the engine's task, which lives as long as the app."""
+"""The web application: routes, the error middleware, and the engines' tasks, which live as long as the app."""
 
 import asyncio
 import logging
@@ -9,7 +9,6 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Middleware
 
-from penstock.router.adapters.registry import Registry
 from penstock.router.api import route_table
 from penstock.router.api.http.access import Access, Handler
 from penstock.router.api.http.body_room import ROOM, BodyRoom, leave_room
@@ -20,14 +19,7 @@ from penstock.router.api.http.headers import name_server
 from penstock.router.api.http.request_ids import name_request, tell_request_id
 from penstock.router.api.http.route import Route, add_routes
 from penstock.router.api.openai.failures import OTHER_PATHS, openai_response, speaks_openai
-from penstock.router.chat.template import ChatTemplate
-from penstock.router.engine.any_engine import AnyEngine
-from penstock.router.generation.poison_memory import PoisonMemory
-from penstock.router.generation.service import SERVICE, ServerInfo, Service
-from penstock.router.generation.validation import Grammars
-from penstock.router.limits import Limits
-from penstock.router.metrics.metrics import Metrics
-from penstock.router.text.tokenizer import Tokenizer
+from penstock.router.generation.service import SERVICES, Services
 
 log = logging.getLogger(__name__)
 
@@ -39,24 +31,20 @@ LINGER_SECONDS = 2.0
 
 
 def make_app(
-    engine: AnyEngine, tokenizer: Tokenizer, limits: Limits, metrics: Metrics, info: ServerInfo,
-    grammars: Grammars | None = None, template: ChatTemplate | None = None, *,
-    adapters: Registry | None = None, poison: PoisonMemory | None = None, allows_runtime_adapters: bool = False,
-    access: Access | None = None, more_routes: Sequence[Route] = (), outer: Sequence[Middleware] = (),
+    services: Services, access: Access | None = None, more_routes: Sequence[Route] = (),
+    outer: Sequence[Middleware] = (),
 ) -> web.Application:
-    """Returns the app over parts that are ready to answer. `outer` middlewares see the responses as clients get
+    """Returns the app over services that are ready to answer. `outer` middlewares see the responses as clients get
     them."""
     access = access or Access()
     app = web.Application(middlewares=[
         name_request, count_answers, *outer, access.answer_preflight, leave_room, answer_errors])
-    app[ROOM] = BodyRoom(limits)
+    app[ROOM] = BodyRoom(services.first.limits)
     app[OTHER_PATHS] = frozenset(route.path.rstrip("/") for route in more_routes)
-    app[SERVICE] = Service(
-        engine, tokenizer, metrics, info, poison or PoisonMemory(limits.poison_memory), grammars, template,
-        Registry() if adapters is None else adapters, allows_runtime_adapters)
-    app.cleanup_ctx.append(run_engine)
+    app[SERVICES] = services
+    app.cleanup_ctx.append(run_engines)
     app.on_response_prepare.extend([access.tell_origin, tell_request_id, name_server])
-    add_routes(app, route_table.routes(info.version, more_routes, access), access)
+    add_routes(app, route_table.routes(services.first.info.version, more_routes, access), access)
     return app
 
 
@@ -77,14 +65,16 @@ def _is_ours(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
-async def run_engine(app: web.Application) -> AsyncIterator[None]:
-    """Runs the engine's one task. When it fails the router ends as by SIGTERM, for only a new process can start
+async def run_engines(app: web.Application) -> AsyncIterator[None]:
+    """Runs the one task of each engine. When one fails the router ends as by SIGTERM, for only a new process can start
     afresh."""
-    task = asyncio.create_task(app[SERVICE].engine.run(), name="engine")
-    task.add_done_callback(end_router)
+    tasks = [asyncio.create_task(service.engine.run(), name="engine") for service in app[SERVICES]]
+    for task in tasks:
+        task.add_done_callback(end_router)
     yield
-    task.cancel()
-    await asyncio.wait([task])
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
 
 
 def end_router(engine: asyncio.Task[None]) -> None:

@@ -8,27 +8,19 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.contract.facts import Facts
 from penstock.router import environment, tls
-from penstock.router.adapters.registry import Registry
 from penstock.router.api.http.access import Access
 from penstock.router.api.http.site import Site
 from penstock.router.api.route_table import vertex_routes
 from penstock.router.app import make_app, make_runner
-from penstock.router.chat.template import ChatTemplate
 from penstock.router.config import RouterConfig
-from penstock.router.engine.any_engine import AnyEngine
-from penstock.router.generation.poison_memory import PoisonMemory
-from penstock.router.generation.service import ServerInfo
-from penstock.router.generation.validation import Grammars
+from penstock.router.generation.service import ServerInfo, Service, Services
 from penstock.router.keys import Keys
 from penstock.router.limits import Limits
 from penstock.router.memory_promise import promise
-from penstock.router.metrics.metrics import Metrics
-from penstock.router.text.tokenizer import Tokenizer
 from penstock.system import addresses
 from penstock.system.arguments import InvalidArgument
 from penstock.system.at_rest import settle
@@ -44,38 +36,26 @@ LAST_WORDS_SECONDS = 0.5
 """How long the answers to requests that were given up may take; less than the launcher waits for the router's end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What a process that answers clients is made of."""
-
-    engine: AnyEngine
-    tokenizer: Tokenizer
-    metrics: Metrics
-    adapters: Registry
-    grammars: Grammars | None
-    template: ChatTemplate | None
-    poison: PoisonMemory | None = None
+def server_info(config: RouterConfig, facts: Facts) -> ServerInfo:
+    """Returns what the server tells of its model and of itself."""
+    return ServerInfo(model_id=config.model_id, model_sha=config.revision,
+                      version=importlib.metadata.version("penstock"),
+                      compute_type=config.compute_type or environment.compute_type(facts))
 
 
 async def answer(
-    config: RouterConfig, parts: Parts, tell_ready: Callable[[], None], stop: asyncio.Event
+    config: RouterConfig, service: Service, tell_ready: Callable[[], None], stop: asyncio.Event
 ) -> None:
     """Answers clients until `stop` is set, then lets running requests finish; those left after the time for that
     fail."""
-    engine = parts.engine
-    facts, limits = engine.facts, engine.limits
-    info = ServerInfo(model_id=config.model_id, model_sha=config.revision,
-                      version=importlib.metadata.version("penstock"),
-                      compute_type=config.compute_type or environment.compute_type(facts))
+    facts, limits = service.facts, service.limits
     access = Access(Keys(config.api_key, config.api_key_file), Keys(config.metrics_key), config.cors_allow_origin)
     if config.api_key_file:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, access.api_keys)
     ssl_context = tls.server_context(config)
     with _tracing(config) as tracing:
         app = make_app(
-            engine, parts.tokenizer, limits, parts.metrics, info, parts.grammars, parts.template,
-            access=access, adapters=parts.adapters, poison=parts.poison,
-            allows_runtime_adapters=config.allow_runtime_adapters,
+            Services(service), access,
             more_routes=vertex_routes(config.vertex_predict_route, config.vertex_health_route),
             outer=[tracing.middleware] if tracing else [])
         drain_seconds = config.graceful_termination_timeout + LAST_WORDS_SECONDS
@@ -90,17 +70,17 @@ async def answer(
         await Site(runner, listener, backlog=BACKLOG, ssl_context=ssl_context, is_shared=is_shared).start()
         tell_ready()
         settle()
-        others = parts.tokenizer.most_memory(limits.payload_limit)
+        others = service.tokenizer.most_memory(limits.payload_limit)
         if not is_shared:
             describe(config, facts, limits, others)
         elif config.number == 0 and (found := promise(limits, 0, others)):
             log.info("each of %d processes for clients: %s", config.api_workers, found)
         if config.number == 0:
             log.info("Serving at %s, for example:\n\n    %s\n", url(config),
-                     example(config, is_chat=parts.template is not None))
+                     example(config, is_chat=service.template is not None))
         await stop.wait()
         # Otherwise aiohttp would break the connections off without a word, after twice its timeout.
-        overdue = asyncio.get_running_loop().call_later(config.graceful_termination_timeout, engine.give_up)
+        overdue = asyncio.get_running_loop().call_later(config.graceful_termination_timeout, service.engine.give_up)
         await runner.cleanup()
         overdue.cancel()
 

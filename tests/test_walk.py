@@ -21,7 +21,8 @@ from penstock.kernels import dispatch
 from penstock.router.app import make_app
 from penstock.router.engine.engine import Engine
 from penstock.router.fleet.fleet import GrpcFleet
-from penstock.router.generation.service import ServerInfo
+from penstock.router.generation.poison_memory import PoisonMemory
+from penstock.router.generation.service import ServerInfo, Service, Services
 from penstock.router.groups.groups import Groups
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.text.tokenizer import Tokenizer
@@ -68,7 +69,8 @@ async def router_and_shard(folder: Path) -> AsyncIterator[TestClient]:
         engine = Groups(LIMITS, metrics)
         engine.add(Engine(fleet, await fleet.describe(), LIMITS, metrics))
         info = ServerInfo(model_id="demo", version="0", compute_type="cpu", model_sha=None)
-        async with TestClient(TestServer(make_app(engine, tokenizer, LIMITS, metrics, info))) as client:
+        service = Service(engine, tokenizer, metrics, info, PoisonMemory(LIMITS.poison_memory))
+        async with TestClient(TestServer(make_app(Services(service)))) as client:
             while not engine.has_group:
                 await engine.changed.wait()
                 engine.changed.clear()

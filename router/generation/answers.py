@@ -12,8 +12,9 @@ from penstock.router import request_id
 from penstock.router.engine.request import Request
 from penstock.router.engine.stream import Ending, Event, Guesses, PromptLogprobs, Queue, Stream, Token
 from penstock.router.engine.text_path import TextPath
-from penstock.router.errors import Dropped, KilledGroup, RouterError, ValidationError
+from penstock.router.errors import KilledGroup, ValidationError
 from penstock.router.generation import request_record
+from penstock.router.generation.asking import Asking
 from penstock.router.generation.identity import Identity
 from penstock.router.generation.service import Service
 from penstock.router.generation.spec import GenerationSpec
@@ -117,12 +118,11 @@ class Answers:
     `each` has the answers in the order of their indices. An answer that fails ends the iteration with its error.
     """
 
-    def __init__(self, answers: dict[Stream, Answer], queue: Queue, service: Service) -> None:
+    def __init__(self, answers: dict[Stream, Answer], queue: Queue, asking: Asking) -> None:
         self.each = tuple(answers.values())
         self._answers = answers
         self._queue = queue
-        self._metrics = service.metrics
-        self._poison = service.poison
+        self._asking = asking
         self._num_left = len(answers)
 
     @property
@@ -141,35 +141,31 @@ class Answers:
         try:
             event = stream.take(item)
         except KilledGroup:
-            self._poison.remember(answer.spec)
+            self._asking.service.poison.remember(answer.spec)
             raise
         answer.note(event)
         if event.ending is not None:
             self._num_left -= 1
             if self.is_over:
-                self._metrics.succeeded()
+                self._asking.succeeded()
         return answer, event
 
 
 @asynccontextmanager
 async def answering(
-    service: Service, specs: Sequence[GenerationSpec], identity: Identity, is_stream: bool, num_permits: int = 0
+    asking: Asking, specs: Sequence[GenerationSpec], identity: Identity, is_stream: bool, num_permits: int = 0
 ) -> AsyncIterator[Answers]:
-    """Takes permits, validates and submits, in TGI's order; on leaving cancels what still runs, and counts.
+    """Takes permits, validates and submits, in TGI's order; on leaving cancels what still runs, and counts a failure.
 
     The caller holds `num_permits` already. Events come of all tokens, also of those that `identity` has: those have no
     logprobs, and are for handlers to count.
-
-    Every failure from here to the last event is counted once: a RouterError, a fault of the server, or the client's
-    leaving. What comes after the last event changes no count.
     """
     received_at = time.monotonic()
+    service = asking.service
     engine, metrics = service.engine, service.metrics
-    metrics.requested()
     running: Answers | None = None
     request_record.name_answer(str(identity.name))
-    record = request_record.current()
-    generation = record.begin(specs, is_stream)
+    generation = request_record.current().begin(specs, is_stream)
     try:
         for spec in specs:
             check_mode(spec, service.limits, service.adapters, is_stream)
@@ -195,12 +191,12 @@ async def answering(
             generation.submitted(answers)
             if identity.is_resumed:
                 metrics.resumed(len(answers))
-            running = Answers(answers, queue, service)
+            running = Answers(answers, queue, asking)
             yield running
     except BaseException as error:
         if running is None or not running.is_over:
             generation.failed()
-            _count_failure(error, metrics, record)
+            asking.failed(error)
         raise
 
 
@@ -234,14 +230,6 @@ def _feed(stream: Stream, identity: Identity) -> None:
             reason = FinishReason.LENGTH
         if stream.feed(token_id, reason) and number < len(output_ids):
             raise ValidationError(f"`{where}` must not go on behind the answer's end. Given: {token_id}")
-
-
-def _count_failure(error: BaseException, metrics: Metrics, record: request_record.RequestRecord) -> None:
-    """Counts an error that nobody foresaw as the server's, and a cancellation as the client's leaving."""
-    if not isinstance(error, RouterError):
-        error = RouterError() if isinstance(error, Exception) else Dropped()
-    metrics.failed(error)
-    record.failed(error)
 
 
 async def tokens_of(answers: Answers) -> list[list[Token]]:

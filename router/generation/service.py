@@ -1,12 +1,15 @@
-"""What all handlers work with: the parts of the router that serve requests."""
+"""The services that handlers find by a request: for each model the parts of the router that answer."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from aiohttp import web
 
+from penstock.contract.facts import Facts
 from penstock.router.adapters.registry import Registry
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.engine.any_engine import AnyEngine
+from penstock.router.errors import ModelNotFound
 from penstock.router.generation.poison_memory import PoisonMemory
 from penstock.router.generation.validation import Grammars
 from penstock.router.limits import Limits
@@ -16,7 +19,7 @@ from penstock.router.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """What the server says of itself; `compute_type` is the header `x-compute-type` of every answer."""
+    """Tells of a model and its server; `compute_type` is the header `x-compute-type` of every answer."""
 
     model_id: str
     version: str
@@ -26,7 +29,7 @@ class ServerInfo:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The parts of a router that serve requests."""
+    """Holds the parts of a router that serve one model."""
 
     engine: AnyEngine
     tokenizer: Tokenizer
@@ -46,5 +49,45 @@ class Service:
         """What a request may ask for now."""
         return self.engine.limits
 
+    @property
+    def facts(self) -> Facts:
+        """Those of the model, as its largest group computes it."""
+        return self.engine.facts
 
-SERVICE = web.AppKey("service", Service)
+    def serves(self, name: str | None) -> bool:
+        """Tells whether this is the name of the model or of one of its adapters, loaded or unloaded."""
+        return name == self.info.model_id or name in self.adapters or name in self.adapters.removed
+
+
+class Services:
+    """Holds the services of all models of a server. The first also decides for the whole server: how much a body may
+    have, and whose manner OpenAI's routes have."""
+
+    def __init__(self, *services: Service) -> None:
+        self._services = services
+
+    def __iter__(self) -> Iterator[Service]:
+        return iter(self._services)
+
+    @property
+    def first(self) -> Service:
+        """The service of requests that name no model."""
+        return self._services[0]
+
+    def named(self, name: str | None) -> Service:
+        """Returns the service of a model or an adapter. A lone model answers to every name, as TGI's does; of several,
+        the first answers to `tgi`. Raises ModelNotFound."""
+        if name in (None, "tgi") or len(self._services) == 1:
+            return self.first
+        found = next((each for each in self if each.serves(name)), None)
+        if found is None:
+            raise ModelNotFound(str(name))
+        return found
+
+
+SERVICES = web.AppKey("services", Services)
+
+
+def service_of(request: web.Request, model: str | None = None) -> Service:
+    """Returns the service for a request, which may name a model. Raises ModelNotFound."""
+    return request.app[SERVICES].named(model)

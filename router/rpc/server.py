@@ -13,7 +13,7 @@ from grpc_reflection.v1alpha import reflection
 from penstock.protos import penstock_pb2_grpc
 from penstock.router.api.http.access import Access
 from penstock.router.config import ServerConfig
-from penstock.router.generation.service import SERVICE, Service
+from penstock.router.generation.service import SERVICES, Service
 from penstock.router.rpc.calls import Calls
 from penstock.router.rpc.health import Health
 from penstock.router.rpc.service import SERVICE_NAME, TextGeneration
@@ -98,7 +98,7 @@ def add_rpc(
         credentials = grpc.ssl_server_credentials([(config.ssl_keyfile.read_bytes(), config.ssl_certfile.read_bytes())])
     assert config.grpc_port is not None
     address = addresses.joined(config.hostname, config.grpc_port)
-    server = RpcServer(app[SERVICE], access, tracing, address, drain_seconds, credentials,
+    server = RpcServer(app[SERVICES].first, access, tracing, address, drain_seconds, credentials,
                        is_shared=config.api_workers > 1)
     app.cleanup_ctx.append(server.run)
     app.on_shutdown.append(server.drain)

@@ -10,6 +10,7 @@ from penstock.router.api.tgi.generate import asks_full_text, identified
 from penstock.router.api.tgi.info import describe
 from penstock.router.errors import Dropped, ValidationError
 from penstock.router.generation.answers import answering, mean_logprob, tokens_of
+from penstock.router.generation.asking import Asking
 from penstock.router.generation.service import Service
 from penstock.router.generation.text_tokens import split
 from penstock.router.rpc import wire
@@ -34,10 +35,11 @@ class TextGeneration(penstock_pb2_grpc.TextGenerationServicer):
     async def _generate(self, request: pb.GenerateRequest) -> pb.GenerateResponse:
         body, tokenizer = wire.decode_request(request), self._service.tokenizer
         is_full_text = asks_full_text(body, default=False)
-        spec, identity = await identified(
-            self._service, body, is_full_text, wire.decode_wish(request), is_stream=False)
-        async with answering(self._service, [spec], identity, is_stream=False) as answers:
-            tokens = await tokens_of(answers)
+        with Asking(self._service) as asking:
+            spec, identity = await identified(
+                self._service, body, is_full_text, wire.decode_wish(request), is_stream=False)
+            async with answering(asking, [spec], identity, is_stream=False) as answers:
+                tokens = await tokens_of(answers)
         prompt = body.inputs * is_full_text
         has_details = body.parameters.details or body.parameters.decoder_input_details
         prefill = wire.encode_prefill(tokenizer, answers.each[0]) if has_details else []
@@ -58,18 +60,19 @@ class TextGeneration(penstock_pb2_grpc.TextGenerationServicer):
         async with self._calls.costly(context, "GenerateStream"):
             body, tokenizer = wire.decode_request(request), self._service.tokenizer
             is_full_text, has_details = asks_full_text(body, default=False), body.parameters.details
-            spec, identity = await identified(
-                self._service, body, is_full_text, wire.decode_wish(request), is_stream=True)
-            prompt, places = body.inputs * is_full_text, Places(identity)
-            async with answering(self._service, [spec], identity, is_stream=True) as answers:
-                index = 0
-                async for answer, event in answers:
-                    index += 1
-                    if (id := places.take(answer.index)) is not None:
-                        message = wire.encode_event(tokenizer, index, answer, event, prompt, has_details)
-                        message.id = id.decode()
-                        await self._write(context, message)
-                places.check()
+            with Asking(self._service) as asking:
+                spec, identity = await identified(
+                    self._service, body, is_full_text, wire.decode_wish(request), is_stream=True)
+                prompt, places = body.inputs * is_full_text, Places(identity)
+                async with answering(asking, [spec], identity, is_stream=True) as answers:
+                    index = 0
+                    async for answer, event in answers:
+                        index += 1
+                        if (id := places.take(answer.index)) is not None:
+                            message = wire.encode_event(tokenizer, index, answer, event, prompt, has_details)
+                            message.id = id.decode()
+                            await self._write(context, message)
+                    places.check()
 
     @staticmethod
     async def _write(context: Context, message: pb.GenerateEvent) -> None:

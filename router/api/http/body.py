@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 from penstock.router.api.http.body_room import ROOM, SMALL
 from penstock.router.errors import TooLarge, TooSlow, Unreadable, WrongContentType, WrongShape
 from penstock.router.generation.parameters import Body
-from penstock.router.generation.service import SERVICE
+from penstock.router.generation.service import service_of
 from penstock.router.limits import Limits
 from penstock.system.json_objects import check_amount
 
@@ -102,7 +102,7 @@ async def read_json(request: web.Request) -> Any:
     if encoding.lower() not in ("", "identity"):
         raise WrongContentType(f"Expected request without `Content-Encoding`. Given: {_show(ascii(encoding)[1:-1])}")
     content = await _read(request)
-    limits = request.app[SERVICE].limits
+    limits = service_of(request).limits
     try:
         check_amount(content, MAX_VALUES + limits.max_client_batch_size * limits.max_input_tokens)
     except ValueError as error:
@@ -118,7 +118,7 @@ async def _read(request: web.Request) -> bytearray:
 
     Once it has turned out to be large, the rest of it is read when there is room, until the request is answered.
     """
-    limits = request.app[SERVICE].limits
+    limits = service_of(request).limits
     length = request.content_length
     if length is not None and length > limits.payload_limit:
         raise TooLarge

@@ -8,7 +8,7 @@ from penstock.router.api.http.access import Handler
 from penstock.router.errors import Dropped, Unhealthy
 from penstock.router.generation import request_log
 from penstock.router.generation.request_record import recording
-from penstock.router.generation.service import SERVICE
+from penstock.router.generation.service import service_of
 from penstock.router.routing import route_of
 
 _READING = (hdrs.METH_GET, hdrs.METH_HEAD, hdrs.METH_OPTIONS)
@@ -32,7 +32,7 @@ async def count_answers(request: web.Request, handler: Handler) -> web.StreamRes
             raise
         finally:
             status = request_log.status_of(record, status)
-            request.app[SERVICE].metrics.answered(route, status)
+            service_of(request).metrics.answered(route, status)
             if _is_told(request.method, status):
                 request_log.write(record, status, path=None if route else request.rel_url.raw_path)
 

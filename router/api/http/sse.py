@@ -13,7 +13,7 @@ from penstock.router.api.http.failures import to_router_error
 from penstock.router.api.http.headers import takes_events
 from penstock.router.errors import AnotherAnswer, RouterError
 from penstock.router.generation.identity import Identity
-from penstock.router.generation.service import SERVICE
+from penstock.router.generation.service import service_of
 
 KEEP_ALIVE = 15.0
 """Seconds without an event after which a comment is sent, so that proxies keep the connection."""
@@ -163,7 +163,7 @@ async def stream_events(
 
     A server that is strict about it waits for the first event, and raises what comes in its place.
     """
-    is_strict = request.app[SERVICE].limits.strict_streaming_errors
+    is_strict = service_of(request).limits.strict_streaming_errors
     waits = waits or is_strict
     places = Places(identity) if identity is not None and identity.wish.takes_ids else None
     writer = EventWriter(request, headers, has_ids=places is not None)

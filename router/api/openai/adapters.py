@@ -8,7 +8,7 @@ from penstock.router.adapters.source import AdapterSource
 from penstock.router.api.http.body import read_body
 from penstock.router.errors import AdaptersFixed, InvalidAdapter
 from penstock.router.generation.parameters import Body
-from penstock.router.generation.service import SERVICE, Service
+from penstock.router.generation.service import Service, service_of
 
 MAX_PATH = 4096
 """The characters of a path, as Linux has it."""
@@ -59,7 +59,7 @@ def _folder(path: str) -> Path:
 
 def _service(request: web.Request) -> Service:
     """Returns the service, if clients may change its adapters; raises AdaptersFixed if not."""
-    service = request.app[SERVICE]
+    service = service_of(request)
     if not service.allows_runtime_adapters:
         raise AdaptersFixed
     return service

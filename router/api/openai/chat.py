@@ -12,16 +12,17 @@ from penstock.router.api.http.sse import ADMITTED, NO_ANSWER, AnswerEvent, strea
 from penstock.router.api.openai.bodies import ChatBody
 from penstock.router.api.openai.chat_choice import ChatChoice
 from penstock.router.api.openai.chat_spec import converse, parse
-from penstock.router.api.openai.envelope import DONE, count_refusal, count_usage, head, usage
+from penstock.router.api.openai.envelope import DONE, count_usage, head, usage
 from penstock.router.api.openai.failures import speaks_openai
 from penstock.router.api.openai.manner import Manner, manner_of
 from penstock.router.chat.tools_format import CallFormat
 from penstock.router.errors import Overloaded, RouterError, ValidationError
 from penstock.router.generation import request_record
 from penstock.router.generation.answers import Answers, answering
+from penstock.router.generation.asking import Asking
 from penstock.router.generation.identity import OUTPUT_IDS, Identity, Wish, identify
 from penstock.router.generation.other_fields import REFUSED_IN_PROMPTS, refuse_unsupported
-from penstock.router.generation.service import SERVICE, Service
+from penstock.router.generation.service import Service, service_of
 from penstock.router.generation.spec import GenerationSpec
 from penstock.router.generation.text_tokens import split
 
@@ -34,17 +35,18 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
 async def answer(request: web.Request, body: ChatBody, wish: Wish | None = None) -> web.StreamResponse:
     """Returns what `/v1/chat/completions` answers to `body`. The permit comes first, for a prompt is work, too. `wish`
     takes the place of what the request's headers wish for."""
-    service = request.app[SERVICE]
     request_record.describe("chat", body.model)
-    try:
-        async with service.engine.permit(_num_permits(service, body)):
-            return await _answer(request, service, body, wish or wish_of(request))
-    except Overloaded as error:
-        count_refusal(service, error)
-        manner = manner_of(service)
-        if not (body.stream and manner.is_tgi):
-            raise
-        return await stream_events(request, request_headers(service, ""), _fail(error), manner.event, last=DONE)
+    with Asking(service_of(request, body.model)) as asking:
+        service = asking.service
+        try:
+            async with service.engine.permit(_num_permits(service, body)):
+                return await _answer(request, asking, body, wish or wish_of(request))
+        except Overloaded as error:
+            manner = manner_of(service)
+            if not (body.stream and manner.is_tgi):
+                raise
+            asking.failed(error)
+            return await stream_events(request, request_headers(service, ""), _fail(error), manner.event, last=DONE)
 
 
 def _num_permits(service: Service, body: ChatBody) -> int:
@@ -59,36 +61,27 @@ async def _fail(error: RouterError) -> AsyncGenerator[AnswerEvent]:
     yield NO_ANSWER, b""
 
 
-async def _answer(request: web.Request, service: Service, body: ChatBody, wish: Wish) -> web.StreamResponse:
-    try:
-        spec, call_format = await parse(body, service, Manner(is_tgi=not speaks_openai(request)))
-        identity = await _identify(service, body, spec, call_format, wish)
-    except Exception as error:
-        count_refusal(service, error)
-        raise
-    headers = {**request_headers(service, spec.inputs), **name_header(identity)}
-    if body.stream:
-        events, manner = _chunks(service, body, spec, call_format, identity), manner_of(service)
-        return await stream_events(
-            request, headers, events, manner.event, identity, last=DONE, waits=not manner.is_tgi)
-    return await _whole_answer(service, body, spec, call_format, identity, headers)
-
-
-async def _identify(
-    service: Service, body: ChatBody, spec: GenerationSpec, call_format: CallFormat | None, wish: Wish
-) -> Identity:
+async def _answer(request: web.Request, asking: Asking, body: ChatBody, wish: Wish) -> web.StreamResponse:
+    service = asking.service
+    manner = manner_of(service)
+    spec, call_format = await parse(body, service, Manner(is_tgi=not speaks_openai(request)))
     if wish.output_ids is not None and call_format is not None:
         raise ValidationError(f"`{OUTPUT_IDS}` is not for answers that may call tools, whose tokens have no event each")
     rendering = ("chat", body.model, call_format and call_format.name, bool(body.logprobs),
                  bool(body.return_token_ids))
-    return await identify(
-        service, [spec], wish, rendering, is_stream=bool(body.stream), flags=manner_of(service).flags)
+    identity = await identify(service, [spec], wish, rendering, is_stream=bool(body.stream), flags=manner.flags)
+    headers = {**request_headers(service, spec.inputs), **name_header(identity)}
+    if body.stream:
+        events = _chunks(asking, body, spec, call_format, identity)
+        return await stream_events(
+            request, headers, events, manner.event, identity, last=DONE, waits=not manner.is_tgi)
+    return await _whole_answer(asking, body, spec, call_format, identity, headers)
 
 
 async def chat_tokenize(request: web.Request) -> web.StreamResponse:
     """Answers with the prompt that a conversation makes, and its tokens, each with its place in the prompt."""
     body = await read_body(request, ChatBody)
-    service = request.app[SERVICE]
+    service = service_of(request, body.model)
     async with service.engine.permit():
         refuse_unsupported(body.model_extra, REFUSED_IN_PROMPTS)
         conversation = await converse(body, service)
@@ -98,12 +91,13 @@ async def chat_tokenize(request: web.Request) -> web.StreamResponse:
 
 
 async def _whole_answer(
-    service: Service, body: ChatBody, spec: GenerationSpec, call_format: CallFormat | None, identity: Identity,
+    asking: Asking, body: ChatBody, spec: GenerationSpec, call_format: CallFormat | None, identity: Identity,
     headers: dict[str, str],
 ) -> web.Response:
+    service = asking.service
     start = _head(service, body, identity, "chat.completion")
     num_permits = _num_permits(service, body)
-    async with answering(service, [spec], identity, is_stream=False, num_permits=num_permits) as answers:
+    async with answering(asking, [spec], identity, is_stream=False, num_permits=num_permits) as answers:
         choices = _choices(answers, body, call_format, service, identity)
         async for answer, event in answers:
             choices[answer.index].note(event)
@@ -113,15 +107,16 @@ async def _whole_answer(
 
 
 async def _chunks(
-    service: Service, body: ChatBody, spec: GenerationSpec, call_format: CallFormat | None, identity: Identity
+    asking: Asking, body: ChatBody, spec: GenerationSpec, call_format: CallFormat | None, identity: Identity
 ) -> AsyncGenerator[AnswerEvent]:
     """Yields the chunks of a stream. `stream_options` ask for the usage in a chunk of its own, or in every chunk."""
+    service = asking.service
     start = orjson.dumps(_head(service, body, identity, "chat.completion.chunk"))[:-1] + b","
     options = body.stream_options
     has_usage = bool(options and options.continuous_usage_stats)
     no_usage = {"usage": None} if manner_of(service).is_tgi or (options and options.include_usage) else {}
     num_permits = _num_permits(service, body)
-    async with answering(service, [spec], identity, is_stream=True, num_permits=num_permits) as answers:
+    async with answering(asking, [spec], identity, is_stream=True, num_permits=num_permits) as answers:
         yield ADMITTED
         choices = _choices(answers, body, call_format, service, identity)
         async for answer, event in answers:

@@ -12,13 +12,14 @@ from penstock.router.api.http.sse import ADMITTED, NO_ANSWER, AnswerEvent, strea
 from penstock.router.api.openai.bodies import CompletionBody
 from penstock.router.api.openai.completion_choice import Choice, Prompt
 from penstock.router.api.openai.completion_spec import is_prompt_only, parse
-from penstock.router.api.openai.envelope import DONE, count_refusal, count_usage, head
+from penstock.router.api.openai.envelope import DONE, count_usage, head
 from penstock.router.api.openai.manner import manner_of
 from penstock.router.engine.stream import Event, Token
 from penstock.router.generation import request_record
 from penstock.router.generation.answers import Answer, Answers, answering, mean_logprob, tokens_of
+from penstock.router.generation.asking import Asking
 from penstock.router.generation.identity import Identity, identify
-from penstock.router.generation.service import SERVICE, Service
+from penstock.router.generation.service import Service, service_of
 from penstock.router.generation.spec import GenerationSpec
 
 _KIND = "text_completion"
@@ -31,30 +32,28 @@ async def completions(request: web.Request) -> web.StreamResponse:
 
 async def answer(request: web.Request, body: CompletionBody) -> web.StreamResponse:
     """Returns what `/v1/completions` answers to `body`."""
-    service = request.app[SERVICE]
-    manner = manner_of(service)
     request_record.describe("text_completion", body.model)
-    try:
+    with Asking(service_of(request, body.model)) as asking:
+        service = asking.service
+        manner = manner_of(service)
         specs = parse(body, service)
         rendering = _KIND, body.model, body.logprobs is not None, bool(body.echo), bool(body.return_token_ids)
         identity = await identify(
             service, specs, wish_of(request), rendering, is_stream=bool(body.stream), flags=manner.flags)
-    except Exception as error:
-        count_refusal(service, error)
-        raise
-    headers = {**request_headers(service, *body.prompt), **name_header(identity)}
-    if body.stream:
-        events = _chunks(service, body, specs, identity)
-        return await stream_events(
-            request, headers, events, manner.event, identity, last=DONE, waits=not manner.is_tgi)
-    return await _whole_answer(service, body, specs, identity, headers)
+        headers = {**request_headers(service, *body.prompt), **name_header(identity)}
+        if body.stream:
+            events = _chunks(asking, body, specs, identity)
+            return await stream_events(
+                request, headers, events, manner.event, identity, last=DONE, waits=not manner.is_tgi)
+        return await _whole_answer(asking, body, specs, identity, headers)
 
 
 async def _whole_answer(
-    service: Service, body: CompletionBody, specs: list[GenerationSpec], identity: Identity, headers: dict[str, str]
+    asking: Asking, body: CompletionBody, specs: list[GenerationSpec], identity: Identity, headers: dict[str, str]
 ) -> web.Response:
+    service = asking.service
     start = _head(service, body, identity)
-    async with answering(service, specs, identity, is_stream=False) as answers:
+    async with answering(asking, specs, identity, is_stream=False) as answers:
         tokens = await tokens_of(answers)
     choices: list[dict[str, Any]] = []
     num_candidates = specs[0].num_answers
@@ -78,16 +77,17 @@ def _best(candidates: Sequence[Answer], tokens: list[list[Token]], number: int) 
 
 
 async def _chunks(
-    service: Service, body: CompletionBody, specs: list[GenerationSpec], identity: Identity
+    asking: Asking, body: CompletionBody, specs: list[GenerationSpec], identity: Identity
 ) -> AsyncGenerator[AnswerEvent]:
     """Yields a chunk per token. The last of each answer has its usage, unless that is asked for in a chunk of its
     own."""
+    service = asking.service
     start = orjson.dumps(_head(service, body, identity))[:-1] + b","
     options = body.stream_options
     has_usage_chunk = bool(options and options.include_usage)
     has_usage = bool(options and options.continuous_usage_stats)
     per_prompt = specs[0].num_answers
-    async with answering(service, specs, identity, is_stream=True) as answers:
+    async with answering(asking, specs, identity, is_stream=True) as answers:
         yield ADMITTED
         choices = _choices(answers, body, per_prompt, service)
         events = _prompt_logprobs_first(answers, per_prompt) if specs[0].wants_prompt_logprobs else answers

@@ -1,10 +1,9 @@
-"""What OpenAI's routes share: how an answer begins, what it cost, how a refusal is counted."""
+"""What OpenAI's routes share: how an answer begins, and what it cost."""
 
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.router.errors import RouterError
 from penstock.router.generation.answers import Answer
 from penstock.router.generation.service import Service
 
@@ -54,10 +53,3 @@ def _guesses(answers: Sequence[Answer]) -> dict[str, Any]:
     return {"completion_tokens_details": {
         "accepted_prediction_tokens": accepted,
         "rejected_prediction_tokens": sum(guesses.drafted for guesses in each) - accepted}} if each else {}
-
-
-def count_refusal(service: Service, cause: Exception) -> None:
-    """Counts a request that is refused before answers are asked for."""
-    error = cause if isinstance(cause, RouterError) else RouterError()
-    service.metrics.requested()
-    service.metrics.failed(error)

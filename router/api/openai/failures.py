@@ -10,7 +10,7 @@ from penstock.router import request_id
 from penstock.router.api.http.body import json_response
 from penstock.router.api.http.failures import headers_of
 from penstock.router.errors import GenerationError, RouterError
-from penstock.router.generation.service import SERVICE
+from penstock.router.generation.service import service_of
 
 _PATH = "/v1"
 OTHER_PATHS = web.AppKey[frozenset[str]]("other_paths")
@@ -28,7 +28,7 @@ def speaks_openai(request: web.Request) -> bool:
     """Tells whether a request is told of failures in OpenAI's shape: those for all paths below `/v1` are, but for those
     that the app has as others."""
     is_below = f"{request.path}/".startswith(f"{_PATH}/") and request.path.rstrip("/") not in request.app[OTHER_PATHS]
-    return request.get(_IS_OPENAIS, is_below) and not request.app[SERVICE].limits.tgi_openai_routes
+    return request.get(_IS_OPENAIS, is_below) and not service_of(request).limits.tgi_openai_routes
 
 
 def openai_response(error: RouterError) -> web.Response:

@@ -7,27 +7,28 @@ from aiohttp import web
 
 from penstock.router.api.http.body import json_response
 from penstock.router.errors import ModelNotFound
-from penstock.router.generation.service import SERVICE, Service
+from penstock.router.generation.service import SERVICES, Services
 
 
 async def models(request: web.Request) -> web.Response:
-    """Answers with a list of the model and the adapters."""
-    return json_response({"object": "list", "data": list(_described(request.app[SERVICE]))})
+    """Answers with a list of the models and their adapters."""
+    return json_response({"object": "list", "data": list(_described(request.app[SERVICES]))})
 
 
 async def model(request: web.Request) -> web.Response:
     """Answers with one of them, whose name may have slashes in it."""
     name = request.match_info["model"].removesuffix("/")
-    found = next((each for each in _described(request.app[SERVICE]) if each["id"] == name), None)
+    found = next((each for each in _described(request.app[SERVICES]) if each["id"] == name), None)
     if found is None:
         raise ModelNotFound(name)
     return json_response(found)
 
 
-def _described(service: Service) -> Iterator[dict[str, Any]]:
-    """Yields the model, and the adapters, of which it is told as vLLM does whose they are and where they come from."""
-    model_id = service.info.model_id
-    common = {"object": "model", "created": 0, "owned_by": model_id}
-    yield {"id": model_id, **common}
-    for each in service.adapters:
-        yield {"id": each.name, **common, "root": each.origin, "parent": model_id}
+def _described(services: Services) -> Iterator[dict[str, Any]]:
+    """Yields each model and its adapters, of which it is told as vLLM does whose they are and where they come from."""
+    for service in services:
+        model_id = service.info.model_id
+        common = {"object": "model", "created": 0, "owned_by": model_id}
+        yield {"id": model_id, **common}
+        for each in service.adapters:
+            yield {"id": each.name, **common, "root": each.origin, "parent": model_id}

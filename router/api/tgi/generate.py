@@ -14,6 +14,7 @@ from penstock.router.api.tgi.bodies import CompatBody, GenerateBody
 from penstock.router.engine.stream import Ending, Token
 from penstock.router.errors import RouterError
 from penstock.router.generation.answers import Answer, answering, mean_logprob, tokens_of
+from penstock.router.generation.asking import Asking
 from penstock.router.generation.float32 import shortest_float32
 from penstock.router.generation.identity import Identity, Wish, identify
 from penstock.router.generation.other_fields import (
@@ -21,7 +22,7 @@ from penstock.router.generation.other_fields import (
     REFUSED_IN_PARAMETERS,
     refuse_unsupported,
 )
-from penstock.router.generation.service import SERVICE, Service
+from penstock.router.generation.service import Service, service_of
 from penstock.router.generation.spec import GenerationSpec
 from penstock.router.text.tokenizer import Tokenizer
 
@@ -29,9 +30,9 @@ from penstock.router.text.tokenizer import Tokenizer
 async def generate(request: web.Request) -> web.StreamResponse:
     """Answers `POST /generate` with the whole answer."""
     body = await read_body(request, GenerateBody)
-    answer, headers = await _whole_answer(
-        request.app[SERVICE], body, asks_full_text(body, default=False), wish_of(request))
-    return json_response(answer, headers=headers)
+    with Asking(service_of(request)) as asking:
+        answer, headers = await _whole_answer(asking, body, asks_full_text(body, default=False), wish_of(request))
+        return json_response(answer, headers=headers)
 
 
 async def generate_stream(request: web.Request) -> web.StreamResponse:
@@ -53,8 +54,9 @@ async def answer_generate(
     is_full_text = asks_full_text(body, default=True)
     if body.stream:
         return await _stream_answer(request, body, is_full_text)
-    answer, headers = await _whole_answer(request.app[SERVICE], body, is_full_text, wish or wish_of(request))
-    return json_response([answer], headers=headers)
+    with Asking(service_of(request)) as asking:
+        answer, headers = await _whole_answer(asking, body, is_full_text, wish or wish_of(request))
+        return json_response([answer], headers=headers)
 
 
 def asks_full_text(body: GenerateBody, default: bool) -> bool:
@@ -63,35 +65,26 @@ def asks_full_text(body: GenerateBody, default: bool) -> bool:
     return default if asked is None else asked
 
 
-def parse(service: Service, body: GenerateBody) -> GenerationSpec:
-    """Returns what the body asks for, in the terms that all APIs share. ValidationError names a field of another server
-    that would change the answer."""
-    refuse_unsupported(body.model_extra, REFUSED_BESIDE_INPUTS)
-    refuse_unsupported(body.parameters.model_extra, REFUSED_IN_PARAMETERS)
-    return GenerationSpec(
-        body.inputs, body.parameters,
-        wants_prompt_logprobs=body.parameters.decoder_input_details and service.limits.enable_prefill_logprobs,
-        adapter=body.parameters.adapter_id)
-
-
 async def identified(
     service: Service, body: GenerateBody, is_full_text: bool, wish: Wish, *, is_stream: bool
 ) -> tuple[GenerationSpec, Identity]:
-    """Returns what the body asks for, and which answer it gets. One that is refused counts as a request."""
-    try:
-        spec = parse(service, body)
-        return spec, await identify(service, [spec], wish, ("generate", is_full_text), is_stream=is_stream)
-    except RouterError as error:
-        service.metrics.requested()
-        service.metrics.failed(error)
-        raise
+    """Returns what the body asks for, in the terms that all APIs share, and which answer it gets. ValidationError names
+    a field of another server that would change the answer."""
+    refuse_unsupported(body.model_extra, REFUSED_BESIDE_INPUTS)
+    refuse_unsupported(body.parameters.model_extra, REFUSED_IN_PARAMETERS)
+    spec = GenerationSpec(
+        body.inputs, body.parameters,
+        wants_prompt_logprobs=body.parameters.decoder_input_details and service.limits.enable_prefill_logprobs,
+        adapter=body.parameters.adapter_id)
+    return spec, await identify(service, [spec], wish, ("generate", is_full_text), is_stream=is_stream)
 
 
 async def _whole_answer(
-    service: Service, body: GenerateBody, is_full_text: bool, wish: Wish
+    asking: Asking, body: GenerateBody, is_full_text: bool, wish: Wish
 ) -> tuple[dict[str, Any], dict[str, str]]:
+    service = asking.service
     spec, identity = await identified(service, body, is_full_text, wish, is_stream=False)
-    async with answering(service, [spec], identity, is_stream=False) as answers:
+    async with answering(asking, [spec], identity, is_stream=False) as answers:
         tokens = await tokens_of(answers)
     best = max(answers.each, key=lambda answer: mean_logprob(tokens[answer.index]))
     headers = {**request_headers(service, body.inputs), **name_header(identity), **compute_time([best]),
@@ -128,17 +121,18 @@ def _prefill(service: Service, answer: Answer) -> list[dict[str, Any]]:
 
 async def _stream_answer(request: web.Request, body: GenerateBody, is_full_text: bool) -> web.StreamResponse:
     """Streams the answer. As in TGI the status is sent before anything is checked, and an error is the last event."""
-    service = request.app[SERVICE]
-    spec, identity = await identified(service, body, is_full_text, wish_of(request), is_stream=True)
-    headers = {**request_headers(service, body.inputs), **name_header(identity)}
-    events = _events(service, body, spec, identity, is_full_text)
-    return await stream_events(request, headers, events, _render_failure, identity)
+    with Asking(service_of(request)) as asking:
+        spec, identity = await identified(asking.service, body, is_full_text, wish_of(request), is_stream=True)
+        headers = {**request_headers(asking.service, body.inputs), **name_header(identity)}
+        events = _events(asking, body, spec, identity, is_full_text)
+        return await stream_events(request, headers, events, _render_failure, identity)
 
 
 async def _events(
-    service: Service, body: GenerateBody, spec: GenerationSpec, identity: Identity, is_full_text: bool
+    asking: Asking, body: GenerateBody, spec: GenerationSpec, identity: Identity, is_full_text: bool
 ) -> AsyncGenerator[AnswerEvent]:
-    async with answering(service, [spec], identity, is_stream=True) as answers:
+    tokenizer = asking.service.tokenizer
+    async with answering(asking, [spec], identity, is_stream=True) as answers:
         yield ADMITTED
         index = 0
         async for answer, event in answers:
@@ -146,7 +140,7 @@ async def _events(
             content: dict[str, Any] = {
                 "index": index, "token": _token(event.token), "generated_text": None, "details": None}
             if event.token.top_logprobs:
-                content["top_tokens"] = _top(service.tokenizer, event.token.top_logprobs)
+                content["top_tokens"] = _top(tokenizer, event.token.top_logprobs)
             if event.ending is not None:
                 content.update(_render_ending(answer, event.ending, body, is_full_text))
             yield answer.index, orjson.dumps(content)

@@ -7,14 +7,14 @@ from aiohttp import web
 
 from penstock.router.api.http.body import json_response, list_response, read_body
 from penstock.router.api.tgi.bodies import GenerateBody
-from penstock.router.generation.service import SERVICE, Service
+from penstock.router.generation.service import Service, service_of
 from penstock.router.generation.text_tokens import split
 from penstock.router.metrics.metrics import CONTENT_TYPE
 
 
 async def info(request: web.Request) -> web.Response:
     """Answers with all that `describe` tells."""
-    return json_response(describe(request.app[SERVICE]))
+    return json_response(describe(service_of(request)))
 
 
 def describe(service: Service) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def describe(service: Service) -> dict[str, Any]:
 
     `waiting_served_ratio` and `max_waiting_tokens` are 0: since prefill is chunked, a request waits for neither.
     """
-    limits, facts = service.limits, service.engine.facts
+    limits, facts = service.limits, service.facts
     return {
         "model_id": service.info.model_id,
         "model_sha": service.info.model_sha,
@@ -55,13 +55,13 @@ def describe(service: Service) -> dict[str, Any]:
 
 async def metrics(request: web.Request) -> web.Response:
     """Answers with the metrics in Prometheus's text format."""
-    body = await asyncio.to_thread(request.app[SERVICE].metrics.exposition)
+    body = await asyncio.to_thread(service_of(request).metrics.exposition)
     return web.Response(body=body, headers={"content-type": CONTENT_TYPE})
 
 
 async def tokenize(request: web.Request) -> web.StreamResponse:
     """Answers with the tokens of `inputs`, each with its place in the text."""
     body = await read_body(request, GenerateBody)
-    service = request.app[SERVICE]
+    service = service_of(request)
     async with service.engine.permit():
         return await list_response(request, split(service, body.inputs))

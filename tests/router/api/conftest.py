@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -18,10 +18,12 @@ from aiohttp.test_utils import TestClient, TestServer
 from tokenizers import Tokenizer as ParsedTokenizer
 
 from penstock.contract.row import Row
+from penstock.router.adapters.registry import Registry
 from penstock.router.app import IDLE_SECONDS, make_app, make_runner
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.engine.engine import Engine
-from penstock.router.generation.service import ServerInfo
+from penstock.router.generation.poison_memory import PoisonMemory
+from penstock.router.generation.service import ServerInfo, Service, Services
 from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.groups.groups import Groups
 from penstock.router.limits import Limits
@@ -135,16 +137,22 @@ async def starting() -> AsyncIterator[Start]:
         async def start(
             limits: Limits = LIMITS, answer: str = ANSWER,
             make_fleet: Callable[[Script], ScriptedFleet] = ScriptedFleet, idle_seconds: float = IDLE_SECONDS,
-            prepare: Callable[[web.Application], None] = lambda app: None, tokenizer_file: Path = DEMO, **settings: Any,
+            prepare: Callable[[web.Application], None] = lambda app: None, tokenizer_file: Path = DEMO,
+            adapters: Registry | None = None, grammars: GrammarCompiler | None = None,
+            template: ChatTemplate | None = None, allows_runtime_adapters: bool = False, others: Sequence[Service] = (),
+            **settings: Any,
         ) -> Server:
             tokenizer = load_tokenizer(tokenizer_file)
             stack.callback(tokenizer.close)
             fleet = make_fleet(Script(await tokenizer.encode(answer)))
             metrics = Metrics(limits)
-            engine = Engine(fleet, FACTS, limits, metrics, adapters=settings.get("adapters"))
-            groups = Groups(limits, metrics, settings.get("adapters"))
+            engine = Engine(fleet, FACTS, limits, metrics, adapters=adapters)
+            groups = Groups(limits, metrics, adapters)
             groups.add(engine)
-            app = make_app(groups, tokenizer, limits, metrics, INFO, **settings)
+            service = Service(
+                groups, tokenizer, metrics, INFO, PoisonMemory(limits.poison_memory), grammars, template,
+                Registry() if adapters is None else adapters, allows_runtime_adapters)
+            app = make_app(Services(service, *others), **settings)
             prepare(app)
             server = RealServer(app, idle_seconds)
             await server.start_server()

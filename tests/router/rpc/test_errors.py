@@ -110,7 +110,7 @@ async def test_a_long_message_is_cut(rpc: Rpc, monkeypatch: pytest.MonkeyPatch) 
     def refuse(*arguments: object) -> None:
         raise ValidationError("😀" * 3000)
 
-    monkeypatch.setattr("penstock.router.api.tgi.generate.parse", refuse)
+    monkeypatch.setattr("penstock.router.api.tgi.generate.refuse_unsupported", refuse)
     code, message, kind = await error_of(rpc.generate())
     assert (code, kind) == (Code.INVALID_ARGUMENT, "validation")
     assert message.startswith(INVALID + "😀" * 400)

@@ -20,7 +20,7 @@ from penstock.protos import penstock_pb2 as pb
 from penstock.protos import penstock_pb2_grpc
 from penstock.router.api.http.access import Access
 from penstock.router.fleet.errors import FleetError
-from penstock.router.generation.service import SERVICE
+from penstock.router.generation.service import SERVICES
 from penstock.router.keys import Keys
 from penstock.router.rpc.server import RpcServer
 from penstock.router.tracing.middleware import Tracing
@@ -132,7 +132,7 @@ async def test_the_end_waits_for_calls_that_run(rpc: Rpc) -> None:
 
 
 async def test_a_port_that_is_taken(rpc: Rpc) -> None:
-    second = RpcServer(rpc.server.client.app[SERVICE], Access(), None, rpc.target, 0.0)
+    second = RpcServer(rpc.server.client.app[SERVICES].first, Access(), None, rpc.target, 0.0)
     with pytest.raises(OSError, match=f"cannot serve gRPC at {rpc.target}"):
         await anext(second.run(None))  # type: ignore[arg-type]
 

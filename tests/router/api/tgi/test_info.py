@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.router.chat.template import ChatTemplate
-from penstock.router.generation.service import SERVICE
+from penstock.router.generation.service import SERVICES
 from penstock.router.groups.groups import Groups
 from tests.fakes import FACTS, LIMITS, ScriptedFleet
 from tests.router.api.conftest import Script, Server, Start, until
@@ -44,7 +44,7 @@ async def test_info_keeps_the_limit_on_kv_tokens_when_the_group_has_room_for_mor
 async def test_info_says_whether_answers_depend_on_the_batch(
     server: Server, monkeypatch: pytest.MonkeyPatch, path: str, device: str, is_deterministic: bool
 ) -> None:
-    engine = server.client.app[SERVICE].engine
+    engine = server.client.app[SERVICES].first.engine
     monkeypatch.setattr(engine, "facts", replace(engine.facts, numerics=f"{path}/bfloat16/kv-int8/contract-1"))
     info = await (await server.client.get("/info")).json()
     assert (info["model_device_type"], info["deterministic"]) == (device, is_deterministic)

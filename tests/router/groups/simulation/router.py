@@ -15,6 +15,7 @@ from penstock.router.api.http.sse import Places
 from penstock.router.errors import Overloaded, RouterError
 from penstock.router.fleet.fleet import GrpcFleet
 from penstock.router.generation.answers import answering
+from penstock.router.generation.asking import Asking
 from penstock.router.generation.identity import Wish, identify
 from penstock.router.generation.poison_memory import PoisonMemory
 from penstock.router.generation.service import ServerInfo, Service
@@ -145,20 +146,21 @@ class SimulatedRouter:
 
     async def _answer(self, client: "Client") -> None:
         """Does for a request what the handlers of routes that stream do."""
-        world, service = self._world, self._service
+        world = self._world
         specs = [client.ask.spec()]
-        identity = await identify(service, specs, self.wish_of(client), [], is_stream=True)
-        client.know(identity)
-        world.note_seeds({identity.name.seed, identity.seed_of(0)}, client.ask)
-        places = Places(identity)
-        async with answering(service, specs, identity, is_stream=True) as answers:
-            async for answer, event in answers:
-                place = places.take(answer.index)
-                if place is None:
-                    client.know_again(answer.index, event)
-                elif not self.is_dead:
-                    client.take(answer.index, event, place.decode())
-            client.answered()
+        with Asking(self._service) as asking:
+            identity = await identify(self._service, specs, self.wish_of(client), [], is_stream=True)
+            client.know(identity)
+            world.note_seeds({identity.name.seed, identity.seed_of(0)}, client.ask)
+            places = Places(identity)
+            async with answering(asking, specs, identity, is_stream=True) as answers:
+                async for answer, event in answers:
+                    place = places.take(answer.index)
+                    if place is None:
+                        client.know_again(answer.index, event)
+                    elif not self.is_dead:
+                        client.take(answer.index, event, place.decode())
+                client.answered()
 
     def wish_of(self, client: "Client") -> Wish:
         return client.wish()

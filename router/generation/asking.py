@@ -1,0 +1,43 @@
+"""A request for answers, by whichever API it came: it is counted once when it comes and once when it ends."""
+
+from types import TracebackType
+from typing import Self
+
+from penstock.router.errors import Dropped, RouterError
+from penstock.router.generation import request_record
+from penstock.router.generation.service import Service
+
+
+class Asking:
+    """Counts one request to `service`. Its block holds all that a handler does for it once the body is read.
+
+    The first failure counts: a RouterError, a fault of the server, or that the client has left. No failure counts once
+    all answers have come to their end.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._has_ended = False
+
+    def __enter__(self) -> Self:
+        self.service.metrics.requested()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.failed(Dropped() if error is None else error)  # a stream that was left before it began raises nothing
+
+    def failed(self, error: BaseException) -> None:
+        """Counts the request as failed, unless it has ended already. An error that nobody foresaw is the server's; a
+        cancellation is the client's leaving."""
+        if self._has_ended:
+            return
+        self._has_ended = True
+        if not isinstance(error, RouterError):
+            error = RouterError() if isinstance(error, Exception) else Dropped()
+        self.service.metrics.failed(error)
+        request_record.current().failed(error)
+
+    def succeeded(self) -> None:
+        """Counts the request as answered."""
+        self._has_ended = True
+        self.service.metrics.succeeded()
