@@ -13,7 +13,7 @@ from penstock.router.errors import GenerationError, RouterError
 from penstock.router.fleet.errors import AdapterRefusedError, FleetError
 from penstock.router.fleet.fleet import Fleet
 from penstock.router.metrics.adapters import GroupAdapterMetrics
-from penstock.router.scheduling.residency import Place
+from penstock.router.scheduling.residency import AdapterState
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.system.fields import FileError
 
@@ -115,7 +115,8 @@ class AdapterLoader:
         self.close()
         self._loss = None
         self._suspects.clear()
-        self._leftovers = {number for number in self._adapters if self._residency.place(number) is not Place.KNOWN}
+        self._leftovers = {
+            number for number in self._adapters if self._residency.state(number) is not AdapterState.KNOWN}
         loading = [*self._loading]
         self._loading.clear()
         for number in loading:

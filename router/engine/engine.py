@@ -87,7 +87,7 @@ class Engine:
             block_size=facts.block_size, num_blocks=facts.num_blocks, max_slots=limits.max_slots,
             max_step_tokens=limits.max_batch_prefill_tokens, eos_token_ids=facts.eos_token_ids,
             budget=StepBudget(facts.step_tokens, limits.min_step_tokens, limits.max_batch_prefill_tokens),
-            shares_prefixes=facts.shares_prefixes, num_turns=min(self._depth, max(1, facts.num_stages)),
+            shares_prefixes=facts.shares_prefixes, num_microbatches=min(self._depth, max(1, facts.num_stages)),
             adapters=Residency(adapters.max_bytes), knows_live_prefixes=is_one_of_many, speculation=(
                 Speculation(limits.speculate, limits.max_step_samples) if limits.speculate else None))
         self.limits = limits.within(facts.capacity)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from penstock.router.scheduling.residency import Place
+from penstock.router.scheduling.residency import AdapterState
 
 
 class AdapterMetrics:
@@ -21,32 +21,32 @@ class AdapterMetrics:
         self._evictions = Counter(
             "penstock_adapter_evictions", "Times that an adapter was unloaded, for others or since it was removed",
             registry=registry)
-        self._places: dict[str, Mapping[Place, int]] = {}
+        self._states: dict[str, Mapping[AdapterState, int]] = {}
         self.count("", 0, {})
 
     def of(self, group: str) -> "GroupAdapterMetrics":
         """Returns the series as one group counts in them."""
         return GroupAdapterMetrics(self, group)
 
-    def count(self, group: str, num_known: int, places: Mapping[Place, int]) -> None:
-        """Sets how many adapters requests may name, and how many are in each place on the shards of a group; the series
+    def count(self, group: str, num_known: int, states: Mapping[AdapterState, int]) -> None:
+        """Sets how many adapters requests may name, and how many are in each state on the shards of a group; the series
         tell the sum over the groups."""
-        self._places[group] = places
+        self._states[group] = states
         self.know(num_known)
         self._sum_up()
 
     def _sum_up(self) -> None:
-        for place in Place:
-            if place is not Place.KNOWN:
-                self._adapters.labels(place.value).set(sum(each.get(place, 0) for each in self._places.values()))
+        for state in AdapterState:
+            if state is not AdapterState.KNOWN:
+                self._adapters.labels(state.value).set(sum(each.get(state, 0) for each in self._states.values()))
 
     def know(self, number: int) -> None:
         """Sets how many adapters requests may name."""
-        self._adapters.labels(Place.KNOWN.value).set(number)
+        self._adapters.labels(AdapterState.KNOWN.value).set(number)
 
     def forget(self, group: str) -> None:
         """Leaves a group out from now on."""
-        self._places.pop(group, None)
+        self._states.pop(group, None)
         self._sum_up()
 
     def loaded(self, took: float) -> None:
@@ -65,9 +65,9 @@ class GroupAdapterMetrics:
     metrics: AdapterMetrics
     group: str
 
-    def count(self, num_known: int, places: Mapping[Place, int]) -> None:
-        """Sets how many adapters requests may name, and how many are in each place on the group's shards."""
-        self.metrics.count(self.group, num_known, places)
+    def count(self, num_known: int, states: Mapping[AdapterState, int]) -> None:
+        """Sets how many adapters requests may name, and how many are in each state on the group's shards."""
+        self.metrics.count(self.group, num_known, states)
 
     def loaded(self, took: float) -> None:
         """Counts a load that took so many seconds."""

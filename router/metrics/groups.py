@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from penstock.router.scheduling.occupancy import Occupancy
-from penstock.router.scheduling.waits import Wait, Waits
+from penstock.router.scheduling.wait_reasons import WaitCounts, WaitReason
 
 STATES = ("serving", "stuck", "draining", "away", "refused")
 """The states of a group: it takes requests; its step has not come back for long; it lets its requests go; it is lost,
@@ -33,8 +33,8 @@ class GroupMetrics:
         self._block_size = gauge("penstock_kv_block_size", "Tokens of a block")
         self._num_blocks = gauge("penstock_kv_num_blocks", "Blocks of the KV memory of all groups")
         waiting = gauge("penstock_waiting_requests", "Requests that wait, by what they wait for", "reason")
-        self._waiting = {reason: waiting.labels(reason.value) for reason in Wait}
-        self._waits: Waits | None = None  # where processes count together, those of one before this are still told
+        self._waiting = {reason: waiting.labels(reason.value) for reason in WaitReason}
+        self._waits: WaitCounts | None = None  # where processes count together, those of one before this are still told
         self._moved = Counter(
             "penstock_moved_requests", "Times that a request went on in another group", ["cause"], registry=registry)
         self._pauses = Histogram(

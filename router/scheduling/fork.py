@@ -1,8 +1,8 @@
-"""Forks: other guesses of how a sequence goes on, which its step verifies in rows of their own.
+"""Forks: other ways on from a sequence.
 
-A fork has a slot, shares the full blocks of its sequence, has a copy of the block that is partly written, and ends with
-its step. If more of its guesses are right than of the sequence's own row, the sequence goes on in the fork's slot and
-blocks.
+A fork has a slot of its own, shares the full blocks of its sequence, and has a copy of the block that is partly
+written. It may be taken, which exchanges it with what its sequence has, or dropped, which gives its slot and its blocks
+back; or it becomes what a new sequence begins with.
 """
 
 from dataclasses import dataclass
@@ -13,14 +13,19 @@ from penstock.contract.row import Row
 
 @dataclass(slots=True)
 class Fork:
-    """Holds a slot, and blocks that follow some of its sequence's."""
+    """Holds a slot, and blocks that follow the first `num_shared` of its sequence's blocks."""
 
     slot: int
     blocks: list[int]
     num_shared: int
-    """How many of the sequence's blocks come before its own."""
+    copies: tuple[BlockCopy, ...]
+    """The order to copy the block that the sequence has written a part of, if there is one."""
+
+
+@dataclass(slots=True)
+class GuessFork(Fork):
+    """Verifies other guesses of how a sequence goes on than the sequence's own row does, and ends with its step."""
+
     row: Row
     num_own: int
     """How many of its guesses the sequence's row does not have."""
-    copies: tuple[BlockCopy, ...]
-    """The order to copy the block that the sequence has written a part of, if there is one."""

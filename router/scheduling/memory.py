@@ -1,6 +1,8 @@
 """The KV memory, which the scheduler deals out in blocks; sequences share some of them through the prefix cache."""
 
+from penstock.contract.block_copy import BlockCopy
 from penstock.router.scheduling.block_pool import BlockPool
+from penstock.router.scheduling.fork import Fork
 from penstock.router.scheduling.prefix_cache import Key, Node, PrefixCache
 from penstock.router.scheduling.sequence import Sequence
 
@@ -14,9 +16,13 @@ class KvMemory:
     def __init__(self, block_size: int, num_blocks: int, shares_prefixes: bool = True) -> None:
         self.block_size = block_size
         self.shares_prefixes = shares_prefixes
+        self.resize(num_blocks)
+
+    def resize(self, num_blocks: int) -> None:
+        """Begins anew, empty and of so many blocks."""
         self.pool = BlockPool(num_blocks)
-        self.cache = PrefixCache(self.pool, block_size)
-        self.capacity = block_size * num_blocks
+        self.cache = PrefixCache(self.pool, self.block_size)
+        self.capacity = self.block_size * num_blocks
         """How many tokens it holds."""
 
     @property
@@ -90,6 +96,28 @@ class KvMemory:
         """Returns `number` blocks, and evicts cached ones for that if need be. So many are available."""
         self.cache.evict(number - self.pool.num_free)
         return self.pool.allocate(number)
+
+    def blocks_to_fork(self, sequence: Sequence, num_more: int) -> int:
+        """Returns how many blocks a fork takes that goes `num_more` tokens beyond the sequence's last."""
+        length = len(sequence.tokens)
+        return self.blocks_for(length + num_more) - (length - 1) // self.block_size
+
+    def fork(self, sequence: Sequence, number: int, slot: int) -> Fork:
+        """Takes `number` blocks for another way on from a sequence's last token. So many are available."""
+        num_shared, num_written = divmod(len(sequence.tokens) - 1, self.block_size)
+        blocks = self.allocate(number)
+        copies = (BlockCopy(sequence.blocks[num_shared], blocks[0]),) if num_written else ()
+        return Fork(slot, blocks, num_shared, copies)
+
+    def begin_fork(self, sequence: Sequence, parent: Sequence, fork: Fork) -> None:
+        """Gives the sequence the blocks that a fork shares with its parent, and those of the fork; the tokens that the
+        parent has computed count as computed."""
+        shared = parent.blocks[:fork.num_shared]
+        self.pool.hold(shared)
+        sequence.blocks = [*shared, *fork.blocks]
+        sequence.num_blocks_cached = min(parent.num_blocks_cached, fork.num_shared)
+        sequence.computed = parent.computed
+        sequence.matched = None
 
     def confirm(self, sequence: Sequence, length: int) -> None:
         """Caches the full blocks of the first `length` tokens, whose result is back, so that they can be shared."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.sequence import Sequence
-from penstock.router.scheduling.waits import Wait, Waits
+from penstock.router.scheduling.wait_reasons import WaitCounts, WaitReason
 
 
 class Occupancy(NamedTuple):
@@ -21,12 +21,12 @@ class Occupancy(NamedTuple):
     """How many tokens a step may have now."""
     block_size: int = 0
     """In tokens."""
-    waits: Waits = MappingProxyType({})
+    waits: WaitCounts = MappingProxyType({})
     """Why those wait that wait."""
 
     def while_away(self) -> "Occupancy":
         """Returns what this is for a group that is away: it has no memory to give, and that is why sequences wait."""
-        return self._replace(free_blocks=0, waits={Wait.GROUP: self.num_waiting})
+        return self._replace(free_blocks=0, waits={WaitReason.GROUP: self.num_waiting})
 
 
 def load_of(waiting: Collection[Sequence], running: Collection[Sequence], memory: KvMemory) -> float:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Place(Enum):
-    """Tells where an adapter is. Bytes count from the order to load it until it is known to be unloaded."""
+class AdapterState(Enum):
+    """Tells whether the shards hold an adapter. Its bytes count from the order to load it until it is known to be
+    unloaded."""
 
     KNOWN = "known"
     LOADING = "loading"
@@ -36,7 +37,7 @@ class _Resident:
     """An adapter that is on the shards, on its way to them, or being unloaded."""
 
     num_bytes: int
-    place: Place = Place.LOADING
+    state: AdapterState = AdapterState.LOADING
     num_holders: int = 0
     """How many sequences with a slot use it: no step that names one of them is in flight any more once it is 0."""
 
@@ -78,13 +79,13 @@ class Residency:
         if number in self._residents:
             self._dropped.add(number)
 
-    def place(self, number: int) -> Place:
+    def state(self, number: int) -> AdapterState:
         resident = self._residents.get(number)
-        return Place.KNOWN if resident is None else resident.place
+        return AdapterState.KNOWN if resident is None else resident.state
 
     def is_loaded(self, number: int) -> bool:
         """Tells whether a sequence that uses the adapter can run; one without can always."""
-        return not number or self.place(number) is Place.LOADED
+        return not number or self.state(number) is AdapterState.LOADED
 
     def is_crowded_out(self, number: int) -> bool:
         """Tells whether there is no room for an adapter, whatever is unloaded, beside those that sequences hold."""
@@ -94,7 +95,7 @@ class Residency:
     def hold(self, number: int) -> None:
         """Notes that a sequence gets a slot."""
         if number:
-            assert self.is_loaded(number), f"adapter {number} is used, and {self.place(number).value}"
+            assert self.is_loaded(number), f"adapter {number} is used, and {self.state(number).value}"
             self._residents[number].num_holders += 1
             self._residents.move_to_end(number)
 
@@ -114,7 +115,7 @@ class Residency:
         unload, self._leftovers = self._leftovers, []
         unload += self._begin_unload([number for number in self._idle(queue) if number in self._dropped])
         free = self.budget - self.num_used
-        coming = sum(each.num_bytes for each in self._residents.values() if each.place is Place.UNLOADING)
+        coming = sum(each.num_bytes for each in self._residents.values() if each.state is AdapterState.UNLOADING)
         for index, number in enumerate(queue):
             missing = self._sizes[number] - free
             if number in self._residents:
@@ -145,27 +146,27 @@ class Residency:
     def _idle(self, spared: Collection[int]) -> list[int]:
         """Returns the loaded adapters that nobody uses, the least recently used first."""
         return [number for number, each in self._residents.items()
-                if each.place is Place.LOADED and not each.num_holders and number not in spared]
+                if each.state is AdapterState.LOADED and not each.num_holders and number not in spared]
 
     def _begin_unload(self, numbers: list[int]) -> list[int]:
         for number in numbers:
-            self._residents[number].place = Place.UNLOADING
+            self._residents[number].state = AdapterState.UNLOADING
         return numbers
 
     def loaded(self, number: int) -> None:
         """Notes that every shard has loaded an adapter."""
-        assert self.place(number) is Place.LOADING
-        self._residents[number].place = Place.LOADED
+        assert self.state(number) is AdapterState.LOADING
+        self._residents[number].state = AdapterState.LOADED
         self._residents.move_to_end(number)
 
     def failed(self, number: int) -> None:
         """Notes that no shard keeps anything of an adapter that was to be loaded."""
-        assert self.place(number) is Place.LOADING
+        assert self.state(number) is AdapterState.LOADING
         self._leave(number)
 
     def unloaded(self, number: int) -> None:
         """Notes that every shard has unloaded an adapter."""
-        assert self.place(number) is Place.UNLOADING
+        assert self.state(number) is AdapterState.UNLOADING
         self._leave(number)
 
     def _leave(self, number: int) -> None:
@@ -178,6 +179,6 @@ class Residency:
         assert not any(each.num_holders for each in self._residents.values())
         self._leftovers = self._begin_unload([*self._residents])
 
-    def counts(self) -> Counter[Place]:
-        """Returns how many adapters are in each place, but for those that are merely known."""
-        return Counter(each.place for each in self._residents.values())
+    def counts(self) -> Counter[AdapterState]:
+        """Returns how many adapters are in each state, but for those that are merely known."""
+        return Counter(each.state for each in self._residents.values())

@@ -1,55 +1,59 @@
 """The scheduler decides which tokens of which sequences the next step computes, and in which blocks.
 
 It batches continuously over a token budget: decode rows come first, then running prefills, then waiting sequences,
-each oldest first; prefills are cut to what is left of the budget and share a step with decode rows. The budget follows
-how long steps take (`step_budget.py`). Blocks are allocated as sequences grow. When none is left the youngest running
-sequence is preempted: it lets go of its blocks and waits under its old arrival number, to be computed again with prompt
-and output as its input. So do all sequences when the group dies; `suspects.py` finds the one that kills it.
+each oldest first; prefills are cut to what is left of the budget and share a step with decode rows. Blocks are
+allocated as sequences grow. When none is left the youngest running sequence is preempted: it lets go of its blocks and
+waits under its old arrival number, to be computed again with prompt and output as its input. So do all sequences when
+the group dies.
 
 *Finish* and *release* are two moments: a step in flight may still name a sequence that has ended, so its blocks
-and its slot return when no step does, by one path (`_settle`).
+and its slot return when no step does, by one path (`Batch.release`).
+
+Policies are asked at fixed points: `step_budget.py` how large a step may be, `microbatches.py` who is ready,
+`speculation/` which guesses to verify, `admission.py` who of the waiting may run, `suspects.py` who has to run alone.
 """
 
 from bisect import insort
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection
 from collections.abc import Sequence as Items
 from dataclasses import replace
 
+from penstock.contract.admission import Admission
 from penstock.contract.plan import Plan
 from penstock.contract.row import Row
 from penstock.contract.step_result import StepResult
-from penstock.router.scheduling.adapter_turns import AdapterTurns, in_the_way, wanted
+from penstock.router.scheduling.adapter_fairness import adapter_victim, wanted_adapters
+from penstock.router.scheduling.admission import MAX_PASSED, AdmissionRound
+from penstock.router.scheduling.batch import Batch, by_age
 from penstock.router.scheduling.confirmed import Confirmed, Forgotten, Sampled
 from penstock.router.scheduling.death_record import Released
-from penstock.router.scheduling.draft import Draft
 from penstock.router.scheduling.finish_reason import FinishReason
-from penstock.router.scheduling.forking import blocks_needed, make_fork, take_answer
+from penstock.router.scheduling.fork import GuessFork
 from penstock.router.scheduling.live_prefixes import LivePrefixes
 from penstock.router.scheduling.memory import KvMemory
-from penstock.router.scheduling.places import Places, by_age
-from penstock.router.scheduling.prefix_cache import Key, Node
+from penstock.router.scheduling.microbatches import next_microbatch
+from penstock.router.scheduling.occupancy import Occupancy, load_of
+from penstock.router.scheduling.plan_builder import PlanBuilder
+from penstock.router.scheduling.prefix_cache import Node
 from penstock.router.scheduling.residency import AdapterOrders, Residency
-from penstock.router.scheduling.rows import decode_row, prefill_row, take_in
+from penstock.router.scheduling.results import take_answer, take_in
+from penstock.router.scheduling.rows import decode_row, fork_row, prefill_row
 from penstock.router.scheduling.sequence import Sequence, Status
 from penstock.router.scheduling.speculation.speculation import Speculation, sits_out
 from penstock.router.scheduling.step_budget import GRAIN, StepBudget
-from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS
-from penstock.router.scheduling.turns import take_turn
-from penstock.router.scheduling.waits import Wait
-
-MAX_PASSED = 64
-"""How often younger sequences may be admitted before one that does not fit."""
+from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS, Suspects
+from penstock.router.scheduling.wait_reasons import WaitReason, settled
 
 
-class Scheduler(Places):
-    """Has the verbs `add`, `plan`, `commit`, `finish` and `forget_all`, which take and return plain numbers.
+class Scheduler:
+    """Has the verbs `add`, `fork`, `plan`, `commit`, `finish` and `forget_all`, which take and return plain numbers.
 
     At most `max_slots` sequences run at once and a step computes at most `max_step_tokens`, or as many as are in
     `budget`, if it is given. With `speculation`, steps verify guesses of the next tokens. A sequence that fills all of
     the memory, though its `max_length` is more, ends there with an error. Sequences share the blocks of equal prefixes,
     unless the model carries a state beside them (`shares_prefixes`). One that needs an adapter waits until `adapters`
-    has it loaded. With `num_turns`, sequences decode in turns (`turns.py`).
+    has it loaded. Sequences decode in `num_microbatches`, of which each step has one.
     """
 
     def __init__(
@@ -65,29 +69,24 @@ class Scheduler(Places):
         speculation: Speculation | None = None,
         adapters: Residency | None = None,
         knows_live_prefixes: bool = False,
-        num_turns: int = 1,
+        num_microbatches: int = 1,
     ) -> None:
         assert 0 < max_slots < max_step_tokens, "decode rows must leave room for a prefill"
-        super().__init__(KvMemory(block_size, num_blocks, shares_prefixes), max_slots, adapters or Residency(),
-                         budget or StepBudget(max_step_tokens, max_step_tokens, max_step_tokens))
+        self.memory = KvMemory(block_size, num_blocks, shares_prefixes)
+        self.adapters = adapters or Residency()
+        self.budget = budget or StepBudget(max_step_tokens, max_step_tokens, max_step_tokens)
         self.speculation = speculation
-        self._max_step_tokens, self._num_turns = max_step_tokens, num_turns
+        self._max_step_tokens, self._num_microbatches = max_step_tokens, num_microbatches
         self._eos_token_ids = frozenset(eos_token_ids)
         self._sequences: dict[int, Sequence] = {}
+        self._waiting: list[Sequence] = []
+        self._batch = Batch(self._waiting, max_slots, self.memory, self.adapters)
+        self._suspects = Suspects()
         self._live_prefixes = LivePrefixes(block_size) if knows_live_prefixes else None
         self._in_flight: deque[tuple[int, list[tuple[Sequence, Row]]]] = deque()
         self._next_step_id = 0
-
-    @property
-    def has_trial(self) -> bool:
-        """Whether suspects that were narrowed down run, or are about to."""
-        return self._suspects.are_on_trial
-
-    def hit_blocks(self, namespace: str, tokens: Items[int]) -> int:
-        """Returns how many blocks of a prompt are cached, or will be since another sequence has them, too."""
-        most = (len(tokens) - 1) // self.memory.block_size if self.memory.shares_prefixes else 0
-        return min(most, max(self.memory.cache.match(namespace, tokens, most).depth,
-                             self._live_prefixes.match(namespace, tokens) if self._live_prefixes else 0))
+        self._wait_reasons: Counter[WaitReason] = Counter()
+        """Why those wait that the latest plan has passed by."""
 
     def add(self, sequence: Sequence) -> None:
         """Lets a sequence wait, by its age. One that another group ran before may be suspected of its death."""
@@ -100,78 +99,133 @@ class Scheduler(Places):
         if sequence.is_suspect:
             self._suspects.adopt(sequence)
 
-    def release(self, sequence_id: int) -> Released:
-        """Ends a sequence here, since another group goes on with it; returns what goes there."""
-        sequence = self._sequences[sequence_id]
-        released = Released(sequence.age, sequence.tokens[sequence.prompt_length:], replace(sequence.record))
-        self.finish(sequence_id, FinishReason.MOVED)
-        return released
-
-    def releasable(self, bound_too: bool) -> list[int]:
-        """Returns the sequences that another group may run, the oldest first: those that were narrowed down as suspects
-        are not among them, unless `bound_too`."""
-        return [s.id for s in sorted(self._sequences.values(), key=by_age) if bound_too or not s.record.is_narrowed]
-
     def plan(self) -> Plan | None:
         """Plans the next step; returns None when nothing can run. May preempt the youngest sequences."""
-        draft, self._waits = Draft(self._step_tokens), {}
-        if suspect := self._suspects.alone:
-            self._plan_alone(suspect, draft)
-            self._keep_waiting(Wait.SUSPECT, self.num_waiting)
+        builder, batch = PlanBuilder(self._step_tokens), self._batch
+        self._wait_reasons.clear()
+        if (suspect := self._suspects.alone) is not None:
+            self._plan_alone(suspect, builder)
+            self._wait_reasons[WaitReason.SUSPECT] = self.num_waiting
         else:
-            self._plan_all(draft)
-        if not draft.rows:
+            ready = next_microbatch(batch.running, self._num_microbatches, bool(self._waiting and batch.free_slots))
+            guesses = self._choose_guesses(ready, builder)
+            for sequence in ready:
+                if sequence.wants_decode and not sits_out(sequence, own := guesses.get(sequence.id, ())):
+                    self._decode(sequence, builder, own)
+            for sequence in ready:
+                if sequence.is_prefilling:
+                    self._prefill(sequence, builder)
+            if self._waiting:
+                self._admit_waiting(builder)
+            else:
+                self._fork_guesses(builder)
+        if not builder.rows:
             return None
-        plan = draft.plan(self._next_step_id, self._cleared_slots, self._preempted)
-        self._in_flight.append((plan.step_id, draft.rows))
-        self._cleared_slots, self._preempted = [], []
+        plan = builder.build(self._next_step_id, batch.cleared_slots, batch.preempted, batch.take_copies())
+        self._in_flight.append((plan.step_id, builder.rows))
+        batch.cleared_slots, batch.preempted = [], []
         self._next_step_id += 1
         return plan
-
-    def order_adapters(self) -> AdapterOrders:
-        """Says which adapters the shards are to load and unload next, for the sequences that wait."""
-        return self.adapters.orders(wanted(self._suspects.may_run(self._waiting), self.adapters, MAX_PASSED))
 
     @property
     def _step_tokens(self) -> int:
         """How many tokens the next step may have: also room for a chunk beside a row of each sequence that runs."""
-        return min(max(self.budget.tokens, len(self._running) + GRAIN), self._max_step_tokens)
+        return min(max(self.budget.tokens, self.num_running + GRAIN), self._max_step_tokens)
 
-    def _plan_all(self, draft: Draft) -> None:
-        ready = take_turn(self._running, self._num_turns, bool(self._waiting and self._free_slots))
-        guesses = self._choose_guesses(ready, draft)
-        for sequence in ready:
-            if sequence.wants_decode and not sits_out(sequence, own := guesses.get(sequence.id, ())):
-                self._draft_decode(sequence, draft, own)
-        for sequence in ready:
-            if sequence.is_prefilling:
-                self._draft_prefill(sequence, draft)
-        if self._waiting and self._free_slots:
-            self._admit_waiting(draft)
-        elif self._waiting:
-            self._keep_waiting(Wait.SLOTS, self.num_waiting)
-        elif self.speculation is not None and self._free_slots:
-            for sequence, other in self.speculation.choose_forks(draft.rows, draft.budget):
-                needed = blocks_needed(sequence, len(other.token_ids), self.memory)
-                if self._free_slots and needed <= self.memory.num_available - len(self._running):
-                    draft.add_fork(sequence, make_fork(sequence, other, self._free_slots.pop(), self.memory))
+    def _choose_guesses(self, ready: Collection[Sequence], builder: PlanBuilder) -> dict[int, tuple[int, ...]]:
+        """Chooses which guesses to verify. They leave a token for each sequence."""
+        if self.speculation is None:
+            return {}
+        running, prompts = self._batch.running, [s for s in ready if s.is_prefilling]
+        if self.memory.num_available > len(running):
+            prompts += self._waiting[:len(self._batch.free_slots)]
+        return self.speculation.choose_beside(running, prompts, builder.budget - len(ready))
 
-    def _plan_alone(self, suspect: Sequence, draft: Draft) -> None:
+    def _decode(
+        self, sequence: Sequence, builder: PlanBuilder, guesses: tuple[int, ...] = (), is_alone: bool = False
+    ) -> None:
+        """Adds a row for the next token, if the sequence has or gets a block for it, with guesses behind it as far as
+        there are blocks that nobody waits for."""
+        if sequence.status is not Status.RUNNING or not builder.budget:
+            return
+        if not self._batch.grow(sequence, sequence.computed + 1, is_alone):
+            return
+        if guesses:
+            guesses = guesses[:self.memory.room(sequence, self.num_running)]
+            self._batch.grow(sequence, sequence.computed + 1 + len(guesses))
+        builder.add(sequence, decode_row(sequence, guesses))
+        sequence.is_verifying = bool(guesses)
+
+    def _prefill(self, sequence: Sequence, builder: PlanBuilder, is_alone: bool = False) -> None:
+        """Adds a row for the next chunk: the rest of the budget, but at most half of the whole while others wait."""
+        if sequence.status is not Status.RUNNING or not builder.budget:
+            return
+        shares = not is_alone and self._others_wait(sequence)
+        most = min(builder.budget, builder.whole // 2) if shares else builder.budget
+        start, end = sequence.computed, min(sequence.prefill_end, sequence.computed + most)
+        if not self._batch.grow(sequence, end, is_alone):
+            return
+        if sequence.trace:
+            builder.chunks.append((sequence.id, start, end - start))
+        builder.add(sequence, prefill_row(sequence, end))
+
+    def _others_wait(self, sequence: Sequence) -> bool:
+        """Tells whether others could compute a prompt with what the sequence leaves of the budget."""
+        could_admit = self._batch.free_slots and not all(
+            self._suspects.holds(s) or not self.adapters.is_loaded(s.adapter) for s in self._waiting)
+        return bool(could_admit) or any(s.is_prefilling for s in self._batch.running if s is not sequence)
+
+    def _admit_waiting(self, builder: PlanBuilder) -> None:
+        """Lets waiting sequences run, oldest first, as far as there is room."""
+        waiting = list(self._waiting)
+        if not self._batch.free_slots:
+            self._wait_reasons[WaitReason.SLOTS] += len(waiting)
+            return
+        admissions = AdmissionRound(self._batch, self._suspects)
+        for index, sequence in enumerate(waiting):
+            if (reason := admissions.obstacle_to_all(builder.budget)) is not None:
+                self._wait_reasons[reason] += len(waiting) - index
+                return
+            if (reason := admissions.obstacle_to(sequence)) is not None:
+                self._wait_reasons[reason] += 1
+                continue
+            assert sequence.matched is not None
+            self._admit(sequence, sequence.matched, builder)
+            self._prefill(sequence, builder)
+            admissions.admitted(sequence)
+
+    def _admit(self, sequence: Sequence, matched: Node, builder: PlanBuilder) -> None:
+        self._batch.admit(sequence, matched)
+        builder.admitted.append(Admission(sequence.id, sequence.computed))
+
+    def _fork_guesses(self, builder: PlanBuilder) -> None:
+        """Adds forks that verify other guesses beside the rows, where nobody waits for what they take."""
+        if self.speculation is None or not self._batch.free_slots:
+            return
+        for sequence, other in self.speculation.choose_forks(builder.rows, builder.budget):
+            guesses = other.token_ids
+            if (fork := self._batch.fork(sequence, len(guesses))) is not None:
+                builder.add_fork(sequence, GuessFork(
+                    fork.slot, fork.blocks, fork.num_shared, fork.copies, fork_row(sequence, fork, guesses),
+                    len(guesses) - other.num_shared))
+
+    def _plan_alone(self, suspect: Sequence, builder: PlanBuilder) -> None:
         """Plans a step for a suspect alone, with no other row in it and no other step in flight."""
+        batch = self._batch
         if self._in_flight:
             return
         if suspect.status is Status.WAITING:
-            while (victim := in_the_way(suspect, self._running, self.adapters)) is not None:
-                self._evict(victim)
+            while (victim := adapter_victim(suspect, batch.running, self.adapters)) is not None:
+                batch.evict(victim)
             if not self.adapters.is_loaded(suspect.adapter):
                 return
-            if not self._free_slots:
-                self._evict(self._running[-1])
-            self._admit(suspect, self.memory.match(suspect), draft)
+            if not batch.free_slots:
+                batch.evict(batch.running[-1])
+            self._admit(suspect, self.memory.match(suspect), builder)
         if suspect.is_prefilling:
-            self._draft_prefill(suspect, draft)
+            self._prefill(suspect, builder, is_alone=True)
         else:
-            self._draft_decode(suspect, draft)
+            self._decode(suspect, builder, is_alone=True)
 
     def commit(self, result: StepResult) -> list[Confirmed]:
         """Appends and returns what the oldest step in flight yielded; drops what is of sequences that ended since."""
@@ -191,17 +245,19 @@ class Scheduler(Places):
                     confirmed += own
                     self._conclude(sequence, own[-1] if own else None)
             if sequence.forks:
-                self._release_forks(sequence)
+                self._batch.drop_forks(sequence)
             if sequence.status is not Status.RUNNING:
-                self._settle(sequence)
+                self._batch.release(sequence)
         assert not answers, f"results for slots {[*answers]}, of which no row was planned"
         return confirmed
 
-    def observe(self, plan: Plan, result: StepResult) -> None:
-        """Takes in how long a step took, from which the sizes of the next ones follow."""
-        self.budget.observe(plan.num_tokens, result.draft_time + result.forward_time)
-        if self.speculation is not None:
-            self.speculation.observe(plan, result)
+    def _conclude(self, sequence: Sequence, last: Confirmed | None) -> None:
+        """Lets a sequence that got tokens be no suspect any more, or end, if that is what the last of them means."""
+        cleared_at = sequence.record.cleared_at
+        if cleared_at is not None and len(sequence.tokens) >= cleared_at:
+            self._suspects.clear(sequence)
+        if isinstance(last, Sampled) and last.finish_reason is not None:
+            self.finish(sequence.id, last.finish_reason)
 
     def finish(self, sequence_id: int, reason: FinishReason) -> None:
         """Ends a sequence, which gets no more rows. Does nothing if it has ended."""
@@ -211,13 +267,24 @@ class Scheduler(Places):
         if sequence.status is Status.WAITING:
             self._waiting.remove(sequence)
         elif sequence.status is Status.RUNNING:
-            self._running.remove(sequence)
+            self._batch.running.remove(sequence)
         self._suspects.clear(sequence)
         if self._live_prefixes is not None:
             self._live_prefixes.remove(sequence_id)
         sequence.status = Status.FINISHED
         sequence.finish_reason = reason
-        self._settle(sequence)
+        self._batch.release(sequence)
+
+    def fork(self, sequence: Sequence, parent_id: int) -> None:
+        """Adds a sequence that has all tokens but the last of another one, and shares that one's namespace.
+
+        It runs at once, with the blocks of the other one, if that runs, no step in flight names it, and there is room
+        for both. If not, it waits, and computes what is not cached: nothing but its speed depends on it.
+        """
+        self.add(sequence)
+        parent = self._sequences.get(parent_id)
+        if parent is not None and not self._suspects.holds(sequence):
+            self._batch.admit_fork(sequence, parent)
 
     def accuse(self) -> None:
         """Suspects what the steps in flight name: the group has died, or hangs."""
@@ -233,13 +300,13 @@ class Scheduler(Places):
         self._in_flight.clear()
         self._next_step_id = 0
         lost = [s for s in self._sequences.values() if s.status is not Status.WAITING]
-        for sequence in [*lost, *(s for s in self._returning if s.status is Status.FINISHED)]:
+        for sequence in [*lost, *(s for s in self._batch.leaving if s.status is Status.FINISHED)]:
             sequence.in_flight = sequence.promised = 0
             if sequence.status is Status.RUNNING:
-                self._preempt(sequence)
+                self._batch.preempt(sequence)
             else:
-                self._settle(sequence)
-        self._cleared_slots.clear()
+                self._batch.release(sequence)
+        self._batch.cleared_slots.clear()
         self.adapters.forget()
         given_up = tuple(s.id for s in lost if s.record.num_solo_deaths >= MAX_SOLO_DEATHS)
         for sequence_id in given_up:
@@ -250,119 +317,62 @@ class Scheduler(Places):
         """Takes an empty KV memory, perhaps of another size, in the place of the one before, while no sequence holds
         any of it, as after `forget_all`. Ends the sequences that do not fit any more; returns their ids."""
         assert not self.memory.num_held
-        self.memory = KvMemory(self.memory.block_size, num_blocks, self.memory.shares_prefixes)
+        self.memory.resize(num_blocks)
         too_long = [s.id for s in self._waiting if len(s.tokens) >= self.memory.capacity]
         for sequence_id in too_long:
             self.finish(sequence_id, FinishReason.ERROR)
         return too_long
 
-    def _choose_guesses(self, ready: Collection[Sequence], draft: Draft) -> dict[int, tuple[int, ...]]:
-        """Chooses which guesses to verify. They leave a token for each sequence."""
-        if self.speculation is None:
-            return {}
-        prompts = [s for s in ready if s.is_prefilling]
-        if self.memory.num_available > len(self._running):
-            prompts += self._waiting[:len(self._free_slots)]
-        return self.speculation.choose_beside(self._running, prompts, draft.budget - len(ready))
+    def release(self, sequence_id: int) -> Released:
+        """Ends a sequence here, since another group goes on with it; returns what goes there."""
+        sequence = self._sequences[sequence_id]
+        released = Released(sequence.age, sequence.tokens[sequence.prompt_length:], replace(sequence.record))
+        self.finish(sequence_id, FinishReason.MOVED)
+        return released
 
-    def _draft_decode(self, sequence: Sequence, draft: Draft, guesses: tuple[int, ...] = ()) -> None:
-        """Drafts a row for the next token, if the sequence has or gets a block for it, with guesses behind it as far as
-        there are blocks that nobody waits for."""
-        if sequence.status is not Status.RUNNING or not draft.budget:
-            return
-        if not self._grow(sequence, sequence.computed + 1):
-            return
-        if guesses:
-            guesses = guesses[:self.memory.room(sequence, len(self._running))]
-            self._grow(sequence, sequence.computed + 1 + len(guesses))
-        self._draft(draft, sequence, decode_row(sequence, guesses))
-        sequence.is_verifying = bool(guesses)
+    def releasable(self, bound_too: bool) -> list[int]:
+        """Returns the sequences that another group may run, the oldest first: those that were narrowed down as suspects
+        are not among them, unless `bound_too`."""
+        return [s.id for s in sorted(self._sequences.values(), key=by_age) if bound_too or not s.record.is_narrowed]
 
-    def _draft_prefill(self, sequence: Sequence, draft: Draft) -> None:
-        """Drafts a row for the next chunk: the rest of the budget, but at most half of the whole while others wait."""
-        if sequence.status is not Status.RUNNING or not draft.budget:
-            return
-        most = min(draft.budget, draft.whole // 2) if self._others_wait(sequence) else draft.budget
-        start, end = sequence.computed, min(sequence.prefill_end, sequence.computed + most)
-        if not self._grow(sequence, end):
-            return
-        if sequence.trace:
-            draft.chunks.append((sequence.id, start, end - start))
-        self._draft(draft, sequence, prefill_row(sequence, end))
+    def order_adapters(self) -> AdapterOrders:
+        """Says which adapters the shards are to load and unload next, for the sequences that wait."""
+        return self.adapters.orders(
+            wanted_adapters(self._suspects.may_run(self._waiting), self.adapters, MAX_PASSED))
 
-    def _others_wait(self, sequence: Sequence) -> bool:
-        """Tells whether others could compute a prompt with what the sequence leaves of the budget."""
-        if sequence is self._suspects.alone:
-            return False
-        could_admit = self._free_slots and not all(
-            self._suspects.holds(s) or not self.adapters.is_loaded(s.adapter) for s in self._waiting)
-        return bool(could_admit) or any(s.is_prefilling for s in self._running if s is not sequence)
+    def observe(self, plan: Plan, result: StepResult) -> None:
+        """Takes in how long a step took, from which the sizes of the next ones follow."""
+        self.budget.observe(plan.num_tokens, result.draft_time + result.forward_time)
+        if self.speculation is not None:
+            self.speculation.observe(plan, result)
 
-    def _draft(self, draft: Draft, sequence: Sequence, row: Row) -> None:
-        draft.add(sequence, row)
-        sequence.computed += row.num_inputs
-        sequence.num_blocks_sent += len(row.new_blocks)
-        sequence.promised += row.is_sampled
-        sequence.in_flight += 1
+    def hit_blocks(self, namespace: str, tokens: Items[int]) -> int:
+        """Returns how many blocks of a prompt are cached, or will be since another sequence has them, too."""
+        most = (len(tokens) - 1) // self.memory.block_size if self.memory.shares_prefixes else 0
+        return min(most, max(self.memory.cache.match(namespace, tokens, most).depth,
+                             self._live_prefixes.match(namespace, tokens) if self._live_prefixes else 0))
 
-    def _admit_waiting(self, draft: Draft) -> None:
-        """Lets waiting sequences run, oldest first, if there are blocks for all their tokens and, for each sequence
-        that runs, one more to grow.
+    @property
+    def has_trial(self) -> bool:
+        """Whether suspects that were narrowed down run, or are about to."""
+        return self._suspects.are_on_trial
 
-        A sequence whose next block is being computed by a running one waits for that block, and then shares it.
-        """
-        reserve = sum(self.memory.reserve_of(s) for s in self._running)
-        coming = {self.memory.coming(s) for s in self._running}
-        passed: list[Sequence] = []
-        turns = AdapterTurns(self.adapters, MAX_PASSED)
-        waiting, is_overdue = list(self._waiting), False
-        for index, sequence in enumerate(waiting):
-            reason = Wait.MEMORY if is_overdue else self._obstacle_to_all(draft, reserve)
-            if reason is not None:
-                self._keep_waiting(reason, len(waiting) - index)
-                return
-            if (reason := self._obstacle(sequence, turns, coming, reserve)) is not None:
-                self._keep_waiting(reason)
-                if reason is Wait.MEMORY:
-                    is_overdue = sequence.num_passed >= MAX_PASSED
-                    passed.append(sequence)
-                continue
-            assert sequence.matched is not None
-            self._admit(sequence, sequence.matched, draft)
-            turns.admitted(sequence)
-            self._draft_prefill(sequence, draft)
-            reserve += self.memory.reserve_of(sequence)
-            coming.add(self.memory.coming(sequence))
-            for older in passed:
-                older.num_passed += 1
-            is_overdue = any(older.num_passed >= MAX_PASSED for older in passed)
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
 
-    def _obstacle_to_all(self, draft: Draft, reserve: int) -> Wait | None:
-        """Says what keeps all sequences that wait from running, if anything does."""
-        if not self._free_slots:
-            return Wait.SLOTS
-        if not draft.budget:
-            return Wait.BUDGET
-        return Wait.MEMORY if reserve >= self.memory.num_available else None
+    @property
+    def num_running(self) -> int:
+        return len(self._batch.running)
 
-    def _obstacle(
-        self, sequence: Sequence, turns: AdapterTurns, coming: Collection[tuple[Node, Key] | None], reserve: int
-    ) -> Wait | None:
-        """Says what keeps a sequence from running, if anything does; if not, it is matched with the prefix cache."""
-        if self._suspects.holds(sequence):
-            return Wait.SUSPECT
-        if not turns.admits(sequence):
-            return Wait.ADAPTER
-        matched = self.memory.match(sequence)
-        missing = self.memory.missing(sequence, matched)
-        if missing is not None and missing in coming:
-            return Wait.PREFIX
-        return None if self.memory.has_room(sequence, matched, reserve) else Wait.MEMORY
+    @property
+    def occupancy(self) -> Occupancy:
+        memory = self.memory
+        wasted = sum(len(s.blocks) * memory.block_size - s.computed for s in self._batch.running)
+        return Occupancy(self.num_waiting, self.num_running, memory.num_held, memory.num_available, wasted,
+                         self.budget.tokens, memory.block_size, settled(self._wait_reasons, self.num_waiting))
 
-    def _conclude(self, sequence: Sequence, last: Confirmed | None) -> None:
-        """Lets a sequence that got tokens be no suspect any more, or end, if that is what the last of them means."""
-        cleared_at = sequence.record.cleared_at
-        if cleared_at is not None and len(sequence.tokens) >= cleared_at:
-            self._suspects.clear(sequence)
-        if isinstance(last, Sampled) and last.finish_reason is not None:
-            self.finish(sequence.id, last.finish_reason)
+    @property
+    def load(self) -> float:
+        """How much is to be done, in blocks, as `load_of` counts it."""
+        return load_of(self._waiting, self._batch.running, self.memory)

@@ -2,16 +2,13 @@
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from penstock.contract.sampling import Sampling
 from penstock.router.scheduling.death_record import DeathRecord
 from penstock.router.scheduling.finish_reason import FinishReason
+from penstock.router.scheduling.fork import Fork, GuessFork
 from penstock.router.scheduling.guesser import Guesser
 from penstock.router.scheduling.prefix_cache import Node
-
-if TYPE_CHECKING:
-    from penstock.router.scheduling.fork import Fork
 
 
 class Status(Enum):
@@ -66,7 +63,7 @@ class Sequence:
     finish_reason: FinishReason | None = None
     slot: int | None = None
     blocks: list[int] = field(default_factory=list)
-    forks: "list[Fork]" = field(default_factory=list)
+    forks: list[GuessFork] = field(default_factory=list)
     """Other guesses of its next tokens, which a step in flight verifies."""
     num_blocks_sent: int = 0
     num_blocks_cached: int = 0
@@ -145,3 +142,10 @@ class Sequence:
     def is_held_back(self) -> bool:
         """Whether nothing may be planned for it until the steps in flight that name it are back."""
         return (self.confirmed_only or self.is_verifying) and self.in_flight > 0
+
+    def take(self, fork: Fork) -> None:
+        """Goes on where a fork has come to, with whose slot and blocks it exchanges its own."""
+        shared = fork.num_shared
+        self.slot, fork.slot = fork.slot, self.slot
+        self.blocks[shared:], fork.blocks = fork.blocks, self.blocks[shared:]
+        self.num_blocks_sent = len(self.blocks)

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling.occupancy import Occupancy
-from penstock.router.scheduling.waits import Wait
+from penstock.router.scheduling.wait_reasons import WaitReason
 from tests.fakes import LIMITS
 
-for number, waits in (5, {Wait.MEMORY: 5}), (0, {}):
+for number, waits in (5, {WaitReason.MEMORY: 5}), (0, {}):
     metrics = Metrics(LIMITS, Path(sys.argv[1]), "engine")
     metrics.occupancy("", Occupancy(num_waiting=number, waits=waits))
     sys.stdout.buffer.write(metrics.exposition())

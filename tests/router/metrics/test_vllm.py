@@ -67,11 +67,11 @@ from pathlib import Path
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.metrics.vllm import VllmNames
 from penstock.router.scheduling.occupancy import Occupancy
-from penstock.router.scheduling.waits import Wait
+from penstock.router.scheduling.wait_reasons import WaitReason
 from tests.fakes import LIMITS
 front = Metrics(LIMITS, Path("folder"), "engine", vllm=VllmNames("m"))
-front.occupancy("a", Occupancy(3, waits={Wait.MEMORY: 1, Wait.NEW: 2}))
-front.occupancy("b", Occupancy(1, waits={Wait.MEMORY: 1}))
+front.occupancy("a", Occupancy(3, waits={WaitReason.MEMORY: 1, WaitReason.NEW: 2}))
+front.occupancy("b", Occupancy(1, waits={WaitReason.MEMORY: 1}))
 front.rendered(0.25)
 print(front.exposition().decode())
 """)

@@ -3,14 +3,15 @@
 from collections.abc import Collection
 from collections.abc import Sequence as Items
 from dataclasses import replace
+from typing import Any
 
 from penstock.contract.plan import Plan
-from penstock.contract.row import Row
 from penstock.contract.step_result import StepResult
+from penstock.router.scheduling.batch import Batch
 from penstock.router.scheduling.confirmed import Confirmed, Forgotten
-from penstock.router.scheduling.draft import Draft
 from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.memory import KvMemory
+from penstock.router.scheduling.plan_builder import PlanBuilder
 from penstock.router.scheduling.prefix_cache import Key, Node, PrefixCache
 from penstock.router.scheduling.residency import Residency
 from penstock.router.scheduling.scheduler import Scheduler
@@ -30,8 +31,12 @@ class DoubleFree(Scheduler):
 class CachedWhenPlanned(Scheduler):
     """Blocks can be shared as soon as a plan writes to them."""
 
-    def _draft(self, draft: Draft, sequence: Sequence, row: Row) -> None:
-        super()._draft(draft, sequence, row)
+    def _decode(self, sequence: Sequence, builder: PlanBuilder, *options: Any) -> None:
+        super()._decode(sequence, builder, *options)
+        self.memory.confirm(sequence, min(sequence.computed, len(sequence.tokens)))
+
+    def _prefill(self, sequence: Sequence, builder: PlanBuilder, is_alone: bool = False) -> None:
+        super()._prefill(sequence, builder, is_alone)
         self.memory.confirm(sequence, min(sequence.computed, len(sequence.tokens)))
 
 
@@ -42,7 +47,7 @@ class SlotReused(Scheduler):
         sequence = self._sequences.get(sequence_id)
         super().finish(sequence_id, reason)
         if sequence is not None and sequence.slot is not None:
-            self._free_slots.append(sequence.slot)
+            self._batch.free_slots.append(sequence.slot)
 
 
 class LostPin(Scheduler):
@@ -54,23 +59,33 @@ class LostPin(Scheduler):
         return super().commit(result)
 
 
-class LeakedBlock(Scheduler):
+class _FaultyBatch(Scheduler):
+    batch_class: type[Batch]
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._batch.__class__ = self.batch_class
+
+
+class LeakedBlock(_FaultyBatch):
     """The last block of a preempted sequence is never free again."""
 
-    def _settle(self, sequence: Sequence) -> None:
-        if sequence.status is Status.DRAINING and not sequence.in_flight:
-            sequence.blocks.pop()
-        super()._settle(sequence)
+    class batch_class(Batch):
+        def release(self, sequence: Sequence) -> None:
+            if sequence.status is Status.DRAINING and not sequence.in_flight:
+                sequence.blocks.pop()
+            super().release(sequence)
 
 
-class SkippedVictim(Scheduler):
+class SkippedVictim(_FaultyBatch):
     """A sequence that was preempted while a step in flight named it is not put back."""
 
-    def _settle(self, sequence: Sequence) -> None:
-        was_in_flight = sequence in self._returning
-        super()._settle(sequence)
-        if was_in_flight and sequence.status is Status.WAITING:
-            self._waiting.remove(sequence)
+    class batch_class(Batch):
+        def release(self, sequence: Sequence) -> None:
+            was_in_flight = sequence in self.leaving
+            super().release(sequence)
+            if was_in_flight and sequence.status is Status.WAITING:
+                self._waiting.remove(sequence)
 
 
 class SharedAcrossNamespaces(Scheduler):
@@ -122,8 +137,10 @@ class AnotherAdapterAfterReplay(Scheduler):
 class UnmaskedPrefill(Scheduler):
     """The row that computes the end of a prompt samples without a mask."""
 
-    def _draft(self, draft: Draft, sequence: Sequence, row: Row) -> None:
-        super()._draft(draft, sequence, row._replace(late_mask=row.late_mask and row.from_last_sample))
+    def _prefill(self, sequence: Sequence, builder: PlanBuilder, is_alone: bool = False) -> None:
+        super()._prefill(sequence, builder, is_alone)
+        builder.rows[:] = [(each, row._replace(late_mask=row.late_mask and (each is not sequence)))
+                           for each, row in builder.rows]
 
 
 class HitsDespitePromptLogprobs(Scheduler):
@@ -142,12 +159,13 @@ class _MatchesAll(KvMemory):
         return matched
 
 
-class PromptLogprobsTakenForGranted(Scheduler):
+class PromptLogprobsTakenForGranted(_FaultyBatch):
     """A sequence that is computed again is not asked for its prompt's logprobs again, though some never came."""
 
-    def _preempt(self, sequence: Sequence) -> None:
-        super()._preempt(sequence)
-        sequence.prompt_logprobs_end = sequence.prompt_length
+    class batch_class(Batch):
+        def preempt(self, sequence: Sequence) -> None:
+            super().preempt(sequence)
+            sequence.prompt_logprobs_end = sequence.prompt_length
 
 
 class RejectedTokenCached(Scheduler):
@@ -170,7 +188,7 @@ class NothingTakenBack(Scheduler):
     def commit(self, result: StepResult) -> list[Confirmed]:
         computed = {sequence.id: sequence.computed for sequence, row in self._in_flight[0][1] if row.num_guesses}
         confirmed = super().commit(result)
-        for sequence in self._running:
+        for sequence in self._batch.running:
             sequence.computed = max(sequence.computed, computed.get(sequence.id, 0))
         return confirmed
 
@@ -178,17 +196,20 @@ class NothingTakenBack(Scheduler):
 class UnmaskedGuesses(Scheduler):
     """What follows guesses is sampled without masks."""
 
-    def _draft(self, draft: Draft, sequence: Sequence, row: Row) -> None:
-        super()._draft(draft, sequence, row._replace(late_mask=row.late_mask and not row.num_drafts))
+    def _decode(self, sequence: Sequence, builder: PlanBuilder, *options: Any) -> None:
+        super()._decode(sequence, builder, *options)
+        builder.rows[:] = [(each, row._replace(late_mask=row.late_mask and not row.num_drafts))
+                           for each, row in builder.rows]
 
 
 class PlannedWhileVerified(Scheduler):
     """A sequence goes on before it is known which of its guesses were right."""
 
-    def _draft(self, draft: Draft, sequence: Sequence, row: Row) -> None:
-        super()._draft(draft, sequence, row)
-        sequence.guesser = None if row.num_guesses else sequence.guesser
-        self._eager = {*getattr(self, "_eager", ()), *([sequence] if row.num_guesses else ())}
+    def _decode(self, sequence: Sequence, builder: PlanBuilder, *options: Any) -> None:
+        super()._decode(sequence, builder, *options)
+        if sequence.is_verifying:
+            sequence.guesser = None
+            self._eager = {*getattr(self, "_eager", ()), sequence}
 
     def plan(self) -> Plan | None:
         for sequence in getattr(self, "_eager", ()):
@@ -227,32 +248,35 @@ class ForkWithoutCopy(Scheduler):
         return None if plan is None else replace(plan, block_copies=())
 
 
-class LeakedCopy(Scheduler):
+class LeakedCopy(_FaultyBatch):
     """The copy of a block that a fork had is never free again."""
 
-    def _release_forks(self, sequence: Sequence) -> None:
-        for fork in sequence.forks:
-            fork.blocks = fork.blocks[1:]
-        super()._release_forks(sequence)
+    class batch_class(Batch):
+        def drop_forks(self, sequence: Sequence) -> None:
+            for fork in sequence.forks:
+                fork.blocks = fork.blocks[1:]
+            super().drop_forks(sequence)
 
 
-class ForkSlotNotCleared(Scheduler):
+class ForkSlotNotCleared(_FaultyBatch):
     """The shards are not told that a fork has left its slot."""
 
-    def _release_forks(self, sequence: Sequence) -> None:
-        cleared = list(self._cleared_slots)
-        super()._release_forks(sequence)
-        self._cleared_slots = cleared
+    class batch_class(Batch):
+        def drop_forks(self, sequence: Sequence) -> None:
+            cleared = list(self.cleared_slots)
+            super().drop_forks(sequence)
+            self.cleared_slots = cleared
 
 
-class ForkTakenWithoutItsBlocks(Scheduler):
+class ForkTakenWithoutItsBlocks(_FaultyBatch):
     """A sequence goes on in its fork's slot with the blocks that its own row wrote."""
 
-    def _release_forks(self, sequence: Sequence) -> None:
-        for fork in sequence.forks:
-            rest = sequence.blocks[fork.num_shared:]
-            sequence.blocks[fork.num_shared:], fork.blocks = fork.blocks, rest
-        super()._release_forks(sequence)
+    class batch_class(Batch):
+        def drop_forks(self, sequence: Sequence) -> None:
+            for fork in sequence.forks:
+                rest = sequence.blocks[fork.num_shared:]
+                sequence.blocks[fork.num_shared:], fork.blocks = fork.blocks, rest
+            super().drop_forks(sequence)
 
 
 class _OneNamespace(PrefixCache):

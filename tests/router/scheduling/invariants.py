@@ -62,15 +62,15 @@ def check_places(scheduler: Scheduler, live: Collection[Sequence], present: Coll
     """Every slot is free or one sequence's; every sequence is in the one list that its status says."""
     slots = [sequence.slot for sequence in present if sequence.slot is not None]
     slots += [fork.slot for sequence in present for fork in sequence.forks]
-    num_slots = len(scheduler._free_slots) + len(slots)
-    assert sorted([*scheduler._free_slots, *slots]) == list(range(num_slots)), "a slot is lost or given out twice"
-    lists = {Status.WAITING: scheduler._waiting, Status.RUNNING: scheduler._running}
+    num_slots = len(scheduler._batch.free_slots) + len(slots)
+    assert sorted([*scheduler._batch.free_slots, *slots]) == list(range(num_slots)), "a slot is lost or given out twice"
+    lists = {Status.WAITING: scheduler._waiting, Status.RUNNING: scheduler._batch.running}
     for status, sequences in lists.items():
         expected = sorted(s.id for s in live if s.status is status)
         assert [s.id for s in sequences] == expected, f"{status.value} sequences are {expected}"
     leaving = {s.id for s in present if s.status in (Status.DRAINING, Status.FINISHED)}
-    assert {s.id for s in scheduler._returning} == leaving, "what leaves has to come back"
-    assert all(s.in_flight for s in scheduler._returning), "a sequence that no step names keeps its blocks"
+    assert {s.id for s in scheduler._batch.leaving} == leaving, "what leaves has to come back"
+    assert all(s.in_flight for s in scheduler._batch.leaving), "a sequence that no step names keeps its blocks"
     assert all(s.slot is None and not s.blocks and not s.in_flight for s in scheduler._waiting)
     members = [s.id for cohort in scheduler._suspects._cohorts for s in cohort.members]
     assert sorted(members) == sorted(s.id for s in live if s.is_suspect), "a suspect is in one cohort"

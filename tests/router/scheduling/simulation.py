@@ -44,10 +44,10 @@ class Simulation:
 
     def __init__(self, seed: int, depth: int, scheduler_class: type[Scheduler] = Scheduler, *,
                  budget_varies: bool = False, carries_states: bool = False, guesses: int = 0,
-                 has_proposals: bool = False, is_quiet: bool = False, num_turns: int = 1) -> None:
+                 has_proposals: bool = False, is_quiet: bool = False, num_microbatches: int = 1) -> None:
         self.random = random.Random(seed)
         self.speed = random.Random(seed) if budget_varies else None
-        self.depth, self.num_turns = depth, num_turns
+        self.depth, self.num_microbatches = depth, num_microbatches
         self.guesses = guesses
         """How many tokens of a sequence a step guesses, at most."""
         self.has_proposals = has_proposals
@@ -62,7 +62,7 @@ class Simulation:
         self.scheduler = scheduler_class(
             block_size=self.block_size, num_blocks=num_blocks, max_slots=self.num_slots, max_step_tokens=self.budget,
             budget=StepBudget(self.budget // 2, 1, self.budget) if budget_varies else None, eos_token_ids={EOS},
-            shares_prefixes=not carries_states, adapters=self.adapters.residency, num_turns=num_turns,
+            shares_prefixes=not carries_states, adapters=self.adapters.residency, num_microbatches=num_microbatches,
             speculation=Speculation(guesses, 32) if guesses else None)
         self.reached: dict[int, int] | None = {} if carries_states else None
         """The position that each slot's state has come to, of a model that carries one."""
@@ -213,7 +213,7 @@ class Simulation:
         """Whether the sequence has something to compute that no step in flight does, or must not yet."""
         num_named = sum(row.slot == sequence.slot for flight in self.in_flight for row in flight.plan.rows)
         is_held_back = num_named > 0 and (sequence.confirmed_only or sequence.guesser is not None or (
-            self.num_turns > 1 and not sequence.is_prefilling))
+            self.num_microbatches > 1 and not sequence.is_prefilling))
         return not is_held_back and (sequence.is_prefilling or sequence.planned_length < sequence.max_length)
 
     def is_memory_coming(self) -> bool:

@@ -1,9 +1,10 @@
 """Sequences with adapters: who waits for a load, who gets the room, what a plan names, and what a loss leaves."""
 
 from penstock.contract.plan import Plan
+from penstock.router.scheduling.admission import MAX_PASSED
 from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.residency import AdapterOrders, Residency
-from penstock.router.scheduling.scheduler import MAX_PASSED, Scheduler
+from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence
 from tests.router.scheduling.small_schedulers import GREEDY, answer, planned, step
 

@@ -25,7 +25,7 @@ def test_an_equal_prompt_begins_behind_the_blocks_that_it_shares(length: int, hi
     plan, _ = step(scheduler, 12, 12)
     assert plan.admitted == (Admission(2, hit_tokens=hit),)
     assert spans(plan) == [(0, length, 1), (1, hit, length - hit)]
-    first, second = scheduler._running
+    first, second = scheduler._batch.running
     assert first.blocks[:hit // 4] == second.blocks[:hit // 4]
     assert not set(first.blocks[hit // 4:]) & set(second.blocks[hit // 4:])
 
@@ -113,7 +113,7 @@ def test_nothing_is_shared_while_the_step_that_computes_it_is_in_flight() -> Non
     scheduler = make_scheduler()
     scheduler.add(make_sequence(1, 4))
     plans = [planned(scheduler) for _ in range(6)]
-    assert scheduler._running[0].computed == 9
+    assert scheduler._batch.running[0].computed == 9
     numbers = []
     for plan, token in zip(plans, range(11, 17), strict=True):
         numbers.append(num_cached(scheduler))
@@ -169,5 +169,5 @@ def test_four_answers_to_one_prompt_compute_it_once() -> None:
     for tokens in [(11,), (12, 12, 13, 14)]:
         rows += step(scheduler, *tokens)[0].rows
     assert sum(len(row.token_ids) for row in rows) == 99 + 3 * 3
-    assert len({sequence.blocks[23] for sequence in scheduler._running}) == 1
-    assert len({sequence.blocks[24] for sequence in scheduler._running}) == 4
+    assert len({sequence.blocks[23] for sequence in scheduler._batch.running}) == 1
+    assert len({sequence.blocks[24] for sequence in scheduler._batch.running}) == 4

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from penstock.router.scheduling.residency import AdapterOrders, Place, Residency
+from penstock.router.scheduling.residency import AdapterOrders, AdapterState, Residency
 
 
 def make(budget: int, *sizes: int) -> Residency:
@@ -28,7 +28,8 @@ def test_loads_on_first_use():
     assert not residency.orders([])
     assert not residency.is_loaded(1)
     assert residency.orders([1, 2, 1]) == AdapterOrders(load=(1, 2))
-    assert [residency.place(number) for number in (1, 2, 3)] == [Place.LOADING, Place.LOADING, Place.KNOWN]
+    assert [residency.state(number) for number in (1, 2, 3)] == [
+        AdapterState.LOADING, AdapterState.LOADING, AdapterState.KNOWN]
     assert not residency.orders([1, 2])
     residency.loaded(1)
     assert residency.is_loaded(1)
@@ -119,7 +120,7 @@ def test_one_that_could_not_be_loaded_leaves_its_room():
     residency = make(5, 4)
     assert residency.orders([1]) == AdapterOrders(load=(1,))
     residency.failed(1)
-    assert (residency.place(1), residency.num_used) == (Place.KNOWN, 0)
+    assert (residency.state(1), residency.num_used) == (AdapterState.KNOWN, 0)
 
 
 class Shards(RuleBasedStateMachine):

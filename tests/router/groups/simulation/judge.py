@@ -234,7 +234,7 @@ class Judge:
 
     def _check_order(self, engine: WatchedEngine) -> None:
         scheduler = engine._scheduler
-        ages = [[sequence.age for sequence in places] for places in (scheduler._waiting, scheduler._running)]
+        ages = [[sequence.age for sequence in places] for places in (scheduler._waiting, scheduler._batch.running)]
         self.check(ages == [*map(sorted, ages)], lambda: f"requests of group {engine.name} are out of order: {ages}")
         by_age = sorted(scheduler._sequences.values(), key=lambda sequence: sequence.age)
         serials = [engine._requests[each.id].receiver.serial for each in by_age if each.id in engine._requests]
@@ -261,10 +261,10 @@ class Judge:
     def _check_rest(self, engine: WatchedEngine) -> None:
         scheduler, name = engine._scheduler, engine.name
         self.check(not engine.num_requests and not scheduler._sequences, lambda: f"{name} has requests left")
-        left = (scheduler.num_running, scheduler.num_waiting, scheduler.memory.num_held, len(scheduler._returning))
+        left = (scheduler.num_running, scheduler.num_waiting, scheduler.memory.num_held, len(scheduler._batch.leaving))
         self.check(left == (0, 0, 0, 0), lambda: (
             f"of group {name} are left: running, waiting, blocks, returning: {left}"))
-        slots = sorted(scheduler._free_slots)
+        slots = sorted(scheduler._batch.free_slots)
         self.check(slots == [*range(self._limits.max_slots)], lambda: f"the free slots of {name} are {slots}")
         self.check(not scheduler._suspects._cohorts, lambda: f"suspects are left in group {name}")
         holders = sum(each.num_holders for each in scheduler.adapters._residents.values())

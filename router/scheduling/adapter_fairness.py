@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Items
 
-from penstock.router.scheduling.residency import Place, Residency
+from penstock.router.scheduling.residency import AdapterState, Residency
 from penstock.router.scheduling.sequence import Sequence
 
 
-class AdapterTurns:
+class AdapterFairness:
     """Decides, in one round of admissions, who may run by the adapter that it needs; asked oldest first.
 
     One whose adapter has no room is passed by younger ones whose adapters are loaded, `most` times at most. Then no
@@ -24,7 +24,7 @@ class AdapterTurns:
         if not sequence.adapter:
             return True
         if not self._residency.is_loaded(sequence.adapter):
-            if self._residency.place(sequence.adapter) is Place.KNOWN:
+            if self._residency.state(sequence.adapter) is AdapterState.KNOWN:
                 self._passed.append(sequence)
             return False
         return all(older.num_passed < self._most for older in self._passed)
@@ -36,14 +36,14 @@ class AdapterTurns:
                 older.num_passed += 1
 
 
-def in_the_way(sequence: Sequence, running: Items[Sequence], residency: Residency) -> Sequence | None:
+def adapter_victim(sequence: Sequence, running: Items[Sequence], residency: Residency) -> Sequence | None:
     """Returns the youngest running one whose adapter leaves no room for that of a sequence; None if there is room."""
     if not residency.is_crowded_out(sequence.adapter):
         return None
     return next(each for each in reversed(running) if each.adapter not in (0, sequence.adapter))
 
 
-def wanted(waiting: Iterable[Sequence], residency: Residency, most: int) -> Iterator[int]:
+def wanted_adapters(waiting: Iterable[Sequence], residency: Residency, most: int) -> Iterator[int]:
     """Yields the adapters of those that wait, oldest first, up to one that was passed too often and still has none."""
     for sequence in waiting:
         if sequence.adapter:

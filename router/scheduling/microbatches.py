@@ -6,7 +6,7 @@ from collections.abc import Sequence as Items
 from penstock.router.scheduling.sequence import Sequence
 
 
-def take_turn(running: Items[Sequence], num_turns: int, has_more: bool) -> Collection[Sequence]:
+def next_microbatch(running: Items[Sequence], number: int, has_more: bool) -> Collection[Sequence]:
     """Returns the running sequences, oldest first, that the next step may have rows of.
 
     With several turns a sequence decodes in one of so many steps, of which as many are in flight: so none of them waits
@@ -14,11 +14,11 @@ def take_turn(running: Items[Sequence], num_turns: int, has_more: bool) -> Colle
     again: a step that waits on its way is better than none.
     """
     ready = [sequence for sequence in running if not sequence.is_held_back]
-    if num_turns == 1:
+    if number == 1:
         return ready
     idle = [sequence for sequence in ready if sequence.wants_decode and not sequence.in_flight]
     if not idle and not has_more and not any(sequence.is_prefilling for sequence in ready):
         return ready
-    share = -(-sum(sequence.wants_decode for sequence in running) // num_turns)
+    share = -(-sum(sequence.wants_decode for sequence in running) // number)
     turn = {sequence.id for sequence in idle[:share]}
     return [sequence for sequence in ready if sequence.is_prefilling or sequence.id in turn]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 
-class Wait(StrEnum):
+class WaitReason(StrEnum):
     """What a sequence waits for, as the latest plan found it."""
 
     SLOTS = "slots"
@@ -25,14 +25,14 @@ class Wait(StrEnum):
     """It came after the latest plan."""
 
 
-Waits = Mapping[Wait, int]
+WaitCounts = Mapping[WaitReason, int]
 """How many sequences wait for what; what nobody waits for may be left out."""
 
 
-def settled(found: Waits, num_waiting: int) -> Waits:
+def settled(found: WaitCounts, num_waiting: int) -> WaitCounts:
     """Returns why as many wait as wait now, by what the latest plan found: others have come since, or have left."""
     waits, left = {}, num_waiting
     for reason, number in found.items():
         waits[reason] = min(number, left)
         left -= waits[reason]
-    return waits | {Wait.NEW: left} if left else waits
+    return waits | {WaitReason.NEW: left} if left else waits

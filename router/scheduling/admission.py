@@ -1,0 +1,64 @@
+"""Who of the waiting sequences may begin to run."""
+
+from penstock.router.scheduling.adapter_fairness import AdapterFairness
+from penstock.router.scheduling.batch import Batch
+from penstock.router.scheduling.sequence import Sequence
+from penstock.router.scheduling.suspects import Suspects
+from penstock.router.scheduling.wait_reasons import WaitReason
+
+MAX_PASSED = 64
+"""How often younger sequences may be admitted before one that does not fit."""
+
+
+class AdmissionRound:
+    """Says in one plan what keeps waiting sequences from running; asked oldest first.
+
+    A sequence runs if there are blocks for all its tokens and, for each sequence that runs, one more to grow. One whose
+    next block is being computed by a running sequence waits for that block, and then shares it. One that finds no
+    memory is passed by younger ones, `MAX_PASSED` times at most.
+    """
+
+    def __init__(self, batch: Batch, suspects: Suspects) -> None:
+        self._batch, self._suspects = batch, suspects
+        memory = self._memory = batch.memory
+        self._reserve = sum(memory.reserve_of(s) for s in batch.running)
+        self._coming = {memory.coming(s) for s in batch.running}
+        self._adapters = AdapterFairness(batch.adapters, MAX_PASSED)
+        self._passed: list[Sequence] = []
+        self._is_overdue = False
+        """Whether one that finds no memory was passed so often that no younger one may run."""
+
+    def obstacle_to_all(self, budget: int) -> WaitReason | None:
+        """Says what keeps all that were not asked about yet from running, if anything does."""
+        if self._is_overdue:
+            return WaitReason.MEMORY
+        if not self._batch.free_slots:
+            return WaitReason.SLOTS
+        if not budget:
+            return WaitReason.BUDGET
+        return WaitReason.MEMORY if self._reserve >= self._memory.num_available else None
+
+    def obstacle_to(self, sequence: Sequence) -> WaitReason | None:
+        """Says what keeps a sequence from running, if anything does; if not, it is matched with the prefix cache."""
+        if self._suspects.holds(sequence):
+            return WaitReason.SUSPECT
+        if not self._adapters.admits(sequence):
+            return WaitReason.ADAPTER
+        matched = self._memory.match(sequence)
+        missing = self._memory.missing(sequence, matched)
+        if missing is not None and missing in self._coming:
+            return WaitReason.PREFIX
+        if self._memory.has_room(sequence, matched, self._reserve):
+            return None
+        self._passed.append(sequence)
+        self._is_overdue = sequence.num_passed >= MAX_PASSED
+        return WaitReason.MEMORY
+
+    def admitted(self, sequence: Sequence) -> None:
+        """Takes in that a sequence runs, with its first row, and has passed by older ones."""
+        self._reserve += self._memory.reserve_of(sequence)
+        self._coming.add(self._memory.coming(sequence))
+        self._adapters.admitted(sequence)
+        for older in self._passed:
+            older.num_passed += 1
+        self._is_overdue = any(older.num_passed >= MAX_PASSED for older in self._passed)

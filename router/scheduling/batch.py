@@ -1,0 +1,146 @@
+"""The batch: the sequences that have a slot, with the blocks of memory and the adapters that they hold."""
+
+from bisect import insort
+from operator import attrgetter
+
+from penstock.contract.block_copy import BlockCopy
+from penstock.router.scheduling.fork import Fork
+from penstock.router.scheduling.memory import KvMemory
+from penstock.router.scheduling.prefix_cache import Node
+from penstock.router.scheduling.residency import Residency
+from penstock.router.scheduling.sequence import Sequence, Status
+
+by_age = attrgetter("age")
+
+
+class Batch:
+    """Lets sequences in, gives them blocks, and lets them out. Slots and blocks are taken and given back nowhere else.
+
+    One that gets no more rows leaves once no step in flight names it: for good, or, if it was preempted, to the
+    sequences that are `waiting`.
+    """
+
+    def __init__(self, waiting: list[Sequence], max_slots: int, memory: KvMemory, adapters: Residency) -> None:
+        self._waiting = waiting
+        self.running: list[Sequence] = []
+        """Those that get rows, oldest first."""
+        self.leaving: list[Sequence] = []
+        """Those that get no more rows, and that a step in flight names."""
+        self.free_slots = list(range(max_slots - 1, -1, -1))
+        self.cleared_slots: list[int] = []
+        """Those that were left since the last plan."""
+        self.preempted: list[int] = []
+        """The sequences that had to let go of their blocks since the last plan."""
+        self.memory = memory
+        self.adapters = adapters
+        self._copies: dict[Sequence, BlockCopy] = {}
+        """What is still to be copied for sequences that began as forks. The source is held until then."""
+
+    def admit(self, sequence: Sequence, matched: Node) -> None:
+        """Lets a waiting sequence run behind the cached blocks that it was matched with. There is a slot for it."""
+        self.memory.begin(sequence, matched)
+        self._enter(sequence, self.free_slots.pop())
+
+    def admit_fork(self, sequence: Sequence, parent: Sequence) -> bool:
+        """Lets a waiting sequence run that has all tokens but the last of another one, behind which it begins. Returns
+        whether the state of the other one and the free room allow it."""
+        is_settled = parent.status is Status.RUNNING and not parent.in_flight and not parent.is_prefilling
+        if not is_settled or not self.memory.shares_prefixes or sequence.needs_prompt_logprobs:
+            return False
+        assert sequence.tokens[:parent.computed] == parent.tokens[:parent.computed], "a fork has other tokens"
+        fork = self.fork(parent, len(sequence.tokens) - len(parent.tokens))
+        if fork is None:
+            return False
+        self.memory.begin_fork(sequence, parent, fork)
+        for copy in fork.copies:
+            self.memory.pool.hold([copy.source])
+            self._copies[sequence] = copy
+        self._enter(sequence, fork.slot)
+        return True
+
+    def _enter(self, sequence: Sequence, slot: int) -> None:
+        self._waiting.remove(sequence)
+        sequence.status = Status.RUNNING
+        sequence.slot = slot
+        sequence.prefill_end = len(sequence.tokens)
+        sequence.num_passed = 0
+        self.adapters.hold(sequence.adapter)
+        insort(self.running, sequence, key=by_age)
+
+    def grow(self, sequence: Sequence, length: int, is_alone: bool = False) -> bool:
+        """Gives the sequence blocks for `length` tokens, and preempts the youngest sequences for that if need be: also
+        itself, unless it has to run alone. Returns whether it has the blocks; if not, it sits this step out."""
+        memory = self.memory
+        if length <= len(sequence.blocks) * memory.block_size:
+            return True
+        needed = memory.blocks_for(length) - len(sequence.blocks)
+        while needed > memory.num_available:
+            if needed <= memory.num_available + sum(s.num_blocks_forked for s in self.running) + sum(
+                    s.num_blocks_held for s in self.leaving):
+                return False  # it waits for the steps in flight
+            victim = next(s for s in reversed(self.running) if s is not sequence or not is_alone)
+            self.evict(victim)
+            if victim is sequence:
+                return False
+        memory.extend(sequence, needed)
+        return True
+
+    def evict(self, victim: Sequence) -> None:
+        """Preempts a sequence for the sake of another, and lets the next plan tell. Its slot and its blocks are free
+        at once if no step in flight names it."""
+        self.preempt(victim)
+        self.preempted.append(victim.id)
+
+    def preempt(self, sequence: Sequence) -> None:
+        """Stops a sequence; once no step names it, it waits again, to be computed from the start."""
+        self.running.remove(sequence)
+        sequence.status = Status.DRAINING
+        self.release(sequence)
+
+    def release(self, sequence: Sequence) -> None:
+        """Takes back blocks and slot of a sequence that gets no more rows, once no step in flight names it."""
+        if sequence in self.leaving:
+            self.leaving.remove(sequence)
+        if sequence.in_flight:
+            self.leaving.append(sequence)
+            return
+        self.drop_forks(sequence)
+        if sequence.slot is not None:
+            if (copy := self._copies.pop(sequence, None)) is not None:
+                self.memory.cache.release([copy.source])
+            self.memory.release(sequence)
+            self.adapters.release(sequence.adapter)
+            self._clear(sequence.slot)
+        sequence.slot = None
+        sequence.is_verifying = False
+        sequence.computed = sequence.num_blocks_sent = sequence.prefill_end = 0
+        if sequence.status is Status.DRAINING:
+            sequence.status = Status.WAITING
+            insort(self._waiting, sequence, key=by_age)
+
+    def fork(self, sequence: Sequence, num_more: int) -> Fork | None:
+        """Takes a slot and blocks for another way on from a sequence's last token, which no step in flight computes,
+        with `num_more` tokens behind it. None: these are not free, or sequences that run may need them next."""
+        number = self.memory.blocks_to_fork(sequence, num_more)
+        if not self.free_slots or number > self.memory.num_available - len(self.running):
+            return None
+        return self.memory.fork(sequence, number, self.free_slots.pop())
+
+    def drop_forks(self, sequence: Sequence) -> None:
+        """Takes back what the forks of a sequence hold, whose step is back or lost."""
+        while sequence.forks:
+            fork = sequence.forks.pop()
+            self.memory.cache.release(fork.blocks)
+            self._clear(fork.slot)
+
+    def _clear(self, slot: int) -> None:
+        self.free_slots.append(slot)
+        self.cleared_slots.append(slot)
+
+    def take_copies(self) -> list[BlockCopy]:
+        """Returns what the next plan has to copy for sequences that began as forks."""
+        copies = [*self._copies.values()]
+        if copies:
+            self.memory.cache.release([copy.source for copy in copies])
+            self._copies.clear()
+        return copies
