@@ -47,8 +47,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--every-case", action="store_true",
                      help="run every case of the kernels' grids, without it those in which every two values meet; "
                           "and more rounds and seeds of the longest tests")
-    parser.addoption("--soak-seconds", type=float, default=45.0,
-                     help="for how long memory is watched under mixed load, at least; default: 45")
+    parser.addoption("--soak-seconds", type=float, default=25.0,
+                     help="for how long memory is watched under mixed load, at least; default: 25")
 
 
 @pytest.fixture

@@ -101,19 +101,22 @@ async def test_stages(tmp_path: Path, every_case: bool) -> None:
 
 @pytest.mark.slow
 @pytest.mark.alone
-@pytest.mark.parametrize("quantize", ["int4", "bitsandbytes-nf4"])
+@pytest.mark.parametrize("quantize", ["int4", pytest.param("bitsandbytes-nf4", marks=pytest.mark.every_case)])
 async def test_rounded_weights(tmp_path: Path, quantize: str, every_case: bool) -> None:
+    """A replay knows nothing of how weights are stored: one form is enough here and below, unless every case is asked
+    for."""
     await survive_a_few(tmp_path, every_case, "--quantize", quantize)
 
 
 @pytest.mark.slow
 @pytest.mark.alone
-@pytest.mark.parametrize("kind", [Kind.Q4_0, Kind.Q4_K], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [
+    Kind.Q4_K, pytest.param(Kind.Q4_0, marks=pytest.mark.every_case)], ids=lambda kind: kind.name)
 async def test_gguf_files(tmp_path: Path, kind: Kind, every_case: bool) -> None:
     await survive_a_few(tmp_path, every_case, model=write_demo(tmp_path / "demo.gguf", kind))
 
 
-@pytest.fixture(params=["awq", "smoothquant"])
+@pytest.fixture(params=["awq", pytest.param("smoothquant", marks=pytest.mark.every_case)])
 def made(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """What `penstock quantize` makes: 4 bits in groups, with zeros, or 8 bits, with inputs of 8 bits, too."""
     (tmp_path / "text").write_text(source(random.Random(1), 100))
@@ -132,9 +135,11 @@ async def test_quantised_checkpoints(tmp_path: Path, made: Path, every_case: boo
 
 @pytest.mark.slow
 @pytest.mark.alone
-@pytest.mark.parametrize("family", ["mixtral", "qwen3_next", "granitemoehybrid"])
+@pytest.mark.parametrize("family", [
+    pytest.param("mixtral", marks=pytest.mark.every_case), "qwen3_next",
+    pytest.param("granitemoehybrid", marks=pytest.mark.every_case)])
 async def test_families(tmp_path: Path, family: str, every_case: bool) -> None:
-    """Experts, gated delta nets and Mamba-2, whose states begin anew."""
+    """Gated delta nets, whose states begin anew; --every-case has experts and Mamba-2, too."""
     await survive_a_few(tmp_path, every_case, model=make_speaking(tmp_path / "model", family))
 
 

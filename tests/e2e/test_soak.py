@@ -42,7 +42,7 @@ WARM_UP = (2, 2)
 """How many rounds' requests come at once at the beginning: heaps and caches get as large then as they ever are."""
 MIN_ROUNDS = 4
 LONG_PER_ROUND = 4
-NUM_ADAPTERS, NUM_IN_MEMORY = 100, 10
+NUM_ADAPTERS, NUM_IN_MEMORY = 40, 10
 
 
 @dataclass(frozen=True, slots=True)

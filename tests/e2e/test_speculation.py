@@ -25,7 +25,8 @@ FLAGS = ("--enable-prefill-logprobs", "--max-best-of", "4", "--step-timeout", "5
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize(("flags", "draft"), [
     pytest.param(("--dtype", "bfloat16", "--num-shard", "2"), None, id="bfloat16 on 2 shards"),
-    pytest.param(("--quantize", "int4", "--num-shard", "2"), None, id="int4 on 2 shards"),
+    pytest.param(("--quantize", "int4", "--num-shard", "2"), None, id="int4 on 2 shards",
+                 marks=pytest.mark.every_case),
     pytest.param(("--dtype", "bfloat16", "--num-shard", "2"), "itself", id="bfloat16 on 2 shards, drafted by itself"),
     pytest.param(("--dtype", "float32", "--num-shard", "2"), "stranger", id="float32 on 2, drafted by a stranger"),
 ])

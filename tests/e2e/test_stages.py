@@ -60,9 +60,10 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
 
 
 @pytest.mark.parametrize("flags", [
-    pytest.param(("2", "--pipeline-parallel-size", "2"), id="two stages"),
+    pytest.param(("2", "--pipeline-parallel-size", "2"), id="two stages",
+                 marks=[pytest.mark.slow, pytest.mark.every_case]),
     pytest.param(("2", "--pipeline-parallel-size", "2", "--pipeline-depth", "1"), id="one step at a time",
-                 marks=pytest.mark.slow),
+                 marks=[pytest.mark.slow, pytest.mark.every_case]),
     pytest.param(("4", "--pipeline-parallel-size", "2"), id="two stages of two ranks", marks=pytest.mark.slow),
     pytest.param(("4", "--pipeline-parallel-size", "4"), id="four stages", marks=pytest.mark.slow),
     pytest.param(("4", "--pipeline-parallel-size", "2", "--master-port", ""), id="by torch.distributed",
@@ -70,6 +71,8 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
 async def test_stages_answer_as_one_shard(
     tmp_path: Path, flags: tuple[str, ...], expected: list[Any]
 ) -> None:
+    """Stages of several ranks, more of them, and by torch.distributed; stages of one rank with --every-case, for
+    tests/shard/test_bits_stages.py has these in the quick suite."""
     ported = [flag or str(free_port()) for flag in flags]
     with serve(tmp_path, *COMMON, "--num-shard", *ported) as server:
         found = await everything(server)

@@ -75,7 +75,11 @@ def model(request: pytest.FixtureRequest, kernel_set: str, tmp_path_factory: pyt
 
 
 @pytest.fixture(scope="module", params=["float32", "bfloat16"])
-def dtype(request: pytest.FixtureRequest) -> str:
+def dtype(request: pytest.FixtureRequest, kernel_set: str, model: Path) -> str:
+    """Of the paths that do not serve on this machine, each has each model and each dtype, --every-case all four."""
+    is_served, is_demo = kernel_set in (kernel_sets.PROCESSOR_SETS[0], "reference"), model == DEMO_MODEL
+    if not is_served and is_demo != (request.param == "float32") and not request.config.getoption("every_case"):
+        pytest.skip("--every-case also runs the other dtype of this model on this path")
     return str(request.param)
 
 

@@ -38,7 +38,15 @@ def kernel_set(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module", params=[pytest.param("float32", marks=pytest.mark.slow), "bfloat16", "int4"])
-def config(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ShardConfig:
+def config(
+    request: pytest.FixtureRequest, kernel_set: str, tmp_path_factory: pytest.TempPathFactory
+) -> ShardConfig:
+    """Kernels that do not serve on this machine have one of the three each, and --every-case runs all."""
+    number = kernel_sets.PROCESSOR_SETS[::-1].index(kernel_set)
+    own = ("float32", "bfloat16", "int4")[number % 3]
+    is_served = kernel_set == kernel_sets.PROCESSOR_SETS[0]
+    if request.param != own and not is_served and not request.config.getoption("every_case"):
+        pytest.skip("--every-case also runs it on this path")
     if request.param == "int4":          # of a library, in groups
         return make_config(FOLDER / "awq", "bfloat16")
     model = make_tiny(tmp_path_factory.mktemp("model") / "tiny", heads=8, kv_heads=4, has_bias=True)

@@ -54,7 +54,10 @@ def requests() -> list[Request]:
     return typical_requests()
 
 
-@pytest.fixture(scope="module", params=["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
+# Families differ in what is added to what, not in how numbers are added: test_bits.py has both dtypes.
+@pytest.fixture(scope="module", params=[
+    pytest.param("bfloat16", marks=pytest.mark.slow),
+    pytest.param("float32", marks=[pytest.mark.slow, pytest.mark.every_case])])
 def dtype(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -106,7 +109,8 @@ def test_batched_is_alone(model: Path, dtype: str, requests: list[Request], expe
     assert together(make_config(model, dtype), requests, tmp_path) == expected
 
 
-@pytest.mark.slow                        # the batches of the test before have chunks, too
+@pytest.mark.slow
+@pytest.mark.every_case                  # the batches of the test before have chunks, too
 def test_chunked_is_whole(model: Path, dtype: str, requests: list[Request], expected: Outputs, tmp_path: Path) -> None:
     assert first_in_chunks(make_config(model, dtype), requests, tmp_path) == [expected[:1]] * len(CHUNKS)
 

@@ -25,10 +25,12 @@ FAMILIES = [
     {"family": "llama"},
     {"family": "qwen3", "use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1, "head_dim": 16},
 ]
-"""With and without biases, norms of heads and a window; the second has heads of an eighth of the width."""
+"""With and without biases, norms of heads and a window; the second has heads of an eighth of the width.
+It has all that the first has, which --every-case runs."""
 
 
-@pytest.fixture(scope="module", params=[pytest.param(FAMILIES[0], marks=pytest.mark.slow), FAMILIES[1]],
+@pytest.fixture(scope="module", params=[
+    pytest.param(FAMILIES[0], marks=[pytest.mark.slow, pytest.mark.every_case]), FAMILIES[1]],
                 ids=lambda family: family["family"])
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny(tmp_path_factory.mktemp("model") / "tiny", **request.param)
