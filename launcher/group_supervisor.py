@@ -2,13 +2,12 @@
 
 import asyncio
 import logging
-import signal
 import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from penstock.launcher.group import Group
-from penstock.launcher.supervisor import background, give_up
+from penstock.launcher.supervisor import UntilSignal, background, give_up
 from penstock.router.fleet.errors import FleetError
 from penstock.system import child_environment
 from penstock.system.wire_tls import WireTls
@@ -24,34 +23,14 @@ its sequences, and then has nothing more to send."""
 POLL_SECONDS, CALL_SECONDS = 0.1, 2.0
 
 
-class GroupSupervisor:
+class GroupSupervisor(UntilSignal):
     """Runs a group's shards until SIGTERM, SIGINT or a loss that can't be mended; before they end in order, `drain` has
-    routers leave the group. It must be made in the event loop."""
+    routers leave the group."""
 
     def __init__(self, group: Group, drain: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        super().__init__("routers have moved what runs to other groups")
         self._group = group
         self._drain = drain
-        self._stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    async def run(self) -> int:
-        """Returns the exit code once no shard is left: 0 after SIGTERM or SIGINT, 130 after a second SIGINT, 1 after a
-        loss."""
-        task = asyncio.create_task(self._run())
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, self._on_signal, "SIGTERM", None)
-        loop.add_signal_handler(signal.SIGINT, self._on_signal, "SIGINT", task)
-        try:
-            return await task
-        except asyncio.CancelledError:
-            return 128 + signal.SIGINT
-
-    def _on_signal(self, name: str, task: asyncio.Task[int] | None) -> None:
-        if not self._stop.done():
-            log.info("%s: ending, once routers have moved what runs to other groups", name)
-            self._stop.set_result(None)
-        elif task:
-            log.warning("%s again: ending at once", name)
-            task.cancel()
 
     async def _run(self) -> int:
         drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import signal
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TypeVar
@@ -34,9 +35,42 @@ LAST_WORDS_SECONDS = 5.0
 """How long the router may take to tell its clients that their requests fail."""
 
 
-class Supervisor:
-    """Runs a group's shards, and a router of one or several processes, which drain for `drain_timeout` seconds. It must
-    be made in the event loop.
+class UntilSignal(ABC):
+    """Runs processes until SIGTERM or SIGINT; the log says `when` they end. It must be made in the event loop."""
+
+    def __init__(self, when: str) -> None:
+        self._when = when
+        self._stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> int:
+        """Runs until SIGTERM, SIGINT or a death that can't be mended; then no process is left.
+
+        Returns the exit code: 0 after SIGTERM or SIGINT, 130 after a second SIGINT, 1 after a death.
+        """
+        task = asyncio.create_task(self._run())
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._on_signal, "SIGTERM", None)
+        loop.add_signal_handler(signal.SIGINT, self._on_signal, "SIGINT", task)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            return 128 + signal.SIGINT
+
+    def _on_signal(self, name: str, task: asyncio.Task[int] | None) -> None:
+        if not self._stop.done():
+            log.info("%s: ending, once %s", name, self._when)
+            self._stop.set_result(None)
+        elif task:
+            log.warning("%s again: ending at once", name)
+            task.cancel()
+
+    @abstractmethod
+    async def _run(self) -> int:
+        """Runs the processes until `_stop` is done and they have ended in order; returns the exit code."""
+
+
+class Supervisor(UntilSignal):
+    """Runs a group's shards, and a router of one or several processes, which drain for `drain_timeout` seconds.
 
     None ends when another dies, for the shards keep the weights and the router keeps the requests: what died is
     started again. So is a process of the router that gives no sign of life for `startup_timeout` seconds while it
@@ -49,6 +83,7 @@ class Supervisor:
         notices: Sequence[NoticePipe], *, drain_timeout: float, startup_timeout: float, silence_limit: float,
         can_reload: bool,
     ) -> None:
+        super().__init__("running requests have finished")
         self._group = group
         self._routers = routers
         self._listener = listener
@@ -59,32 +94,15 @@ class Supervisor:
         self._can_reload = can_reload
         self._is_given_up = False
         self._running: dict[str, Process] = {}
-        self._stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> int:
-        """Runs until SIGTERM, SIGINT or a death that can't be mended; then no process is left.
-
-        Returns the exit code: 0 after SIGTERM or SIGINT, 130 after a second SIGINT, 1 after a death.
-        """
-        task = asyncio.create_task(self._run())
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, self._on_signal, "SIGTERM", None)
-        loop.add_signal_handler(signal.SIGINT, self._on_signal, "SIGINT", task)
         if self._can_reload:
-            loop.add_signal_handler(signal.SIGHUP, self._on_reload)
-        try:
-            return await task
-        except asyncio.CancelledError:
-            return 128 + signal.SIGINT
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_reload)
+        return await super().run()
 
     def _on_signal(self, name: str, task: asyncio.Task[int] | None) -> None:
-        if not self._stop.done():
-            log.info("%s: ending, once running requests have finished", name)
-            self._listener.close()
-            self._stop.set_result(None)
-        elif task:
-            log.warning("%s again: ending at once", name)
-            task.cancel()
+        self._listener.close()
+        super()._on_signal(name, task)
 
     def _on_reload(self) -> None:
         """Passes SIGHUP on. A router that has given no sign yet does not know it, and will read the file later."""
