@@ -1,4 +1,4 @@
-"""The walk of a request in the README: a real request takes it, in that order, past functions that there are.
+"""The walk of a request in docs/architecture.md: a real request takes it, in that order, past functions that there are.
 
 Router and shard run in one process here, over a real socket between them, so that one profiler sees the whole way.
 """
@@ -40,8 +40,8 @@ Hop = tuple[str, str]
 
 
 def walk() -> list[Hop]:
-    """Reads the hops of the README's walk, `file:function`, in their order."""
-    section = (ROOT / "README.md").read_text().partition("## The walk of a request")[2].partition("\n## ")[0]
+    """Reads the hops of the page's walk, `file:function`, in their order."""
+    section = (ROOT / "docs/architecture.md").read_text().partition("## The walk of a request")[2].partition("\n## ")[0]
     return re.findall(r"`([\w/]+\.py):([\w.]+)`", section)
 
 
@@ -122,7 +122,7 @@ def first_calls(tmp_path_factory: pytest.TempPathFactory) -> list[CodeType]:
 
 
 @pytest.mark.skipif(dispatch.kernel_set() != "cpu", reason="the walk leads through the processor's compiled kernels")
-def test_a_request_takes_the_walk_of_the_readme(first_calls: list[CodeType]) -> None:
+def test_a_request_takes_the_walk_of_the_page(first_calls: list[CodeType]) -> None:
     order: dict[Hop, int] = {}
     for number, code in enumerate(first_calls):
         if hop := hop_of(code):
@@ -133,8 +133,8 @@ def test_a_request_takes_the_walk_of_the_readme(first_calls: list[CodeType]) -> 
     assert hops == sorted(hops, key=order.__getitem__)
 
 
-def test_the_readme_counts_the_hops() -> None:
+def test_the_page_counts_the_hops() -> None:
     names = [name for _, name in walk()]
     wire, kernel = names.index("ShardClient.write") + 1, names.index("sample") + 1
     counted = f"{wire} functions to the wire, {kernel - wire} to the last kernel, {len(names) - kernel} back"
-    assert counted in " ".join((ROOT / "README.md").read_text().split())
+    assert counted in " ".join((ROOT / "docs/architecture.md").read_text().split())
