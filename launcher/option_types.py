@@ -37,6 +37,8 @@ class Number(click.FloatRange):
         return "" if self.min is None and self.max is None else super()._describe_range()
 
 
+OTHER = "Other"
+"""The group of options that are in no other, which the help page has last."""
 COUNT, POSITIVE = Integer(min=0), Integer(min=1)
 U32, PORT = Integer(0, 2**32 - 1), Integer(0, 2**16 - 1)
 
@@ -131,7 +133,9 @@ class Command(click.Command):
         groups: dict[str, list[tuple[str, str]]] = {}
         for option in self.get_params(ctx):
             if record := option.get_help_record(ctx):
-                groups.setdefault(getattr(option, "group", "Other"), []).append(record)
+                groups.setdefault(getattr(option, "group", OTHER), []).append(record)
+        if others := groups.pop(OTHER, None):
+            groups[OTHER] = others
         for group, records in groups.items():
             with formatter.section(group):
                 formatter.write_dl(records)

@@ -17,6 +17,7 @@ from penstock.launcher import otel
 from penstock.launcher.adapters import AdapterList
 from penstock.launcher.option_types import (
     COUNT,
+    OTHER,
     PORT,
     POSITIVE,
     U32,
@@ -92,7 +93,7 @@ QUANTIZATIONS = ("awq", "compressed-tensors", "eetq", "gptq", "marlin", "bitsand
                  "bitsandbytes-fp4", "fp8", "mxfp4", "int8", "int4")
 NO_QUANTIZATION = "exl2"
 MODEL, MEMORY, LIMITS = "Model", "Memory and batches", "Limits of a request"
-SERVER, ACCESS, SHARDS, REST = "Server", "Access", "Shards", "Other"
+SERVER, ACCESS, SHARDS, REST = "Server", "Access", "Shards", OTHER
 
 OPTIONS: list[click.Parameter] = [
     Option("--model-id", MODEL, "A directory with a checkpoint, a GGUF file, or a name on the Hugging Face Hub, "

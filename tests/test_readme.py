@@ -7,6 +7,7 @@ import pytest
 from tests.paths import ROOT
 
 README = (ROOT / "README.md").read_text()
+PAGES = [str(path.relative_to(ROOT)) for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])]
 ARCHITECTURE = (ROOT / "docs/architecture.md").read_text()
 
 
@@ -35,11 +36,16 @@ def test_the_readme_is_short():
     assert len(README.splitlines()) <= 150
 
 
-@pytest.mark.parametrize("page", [
-    "README.md", "docs/adapters.md", "docs/adding.md", "docs/benchmarks.md", "docs/deployment.md", "docs/fallback.md",
-    "docs/faults.md", "docs/from-tgi.md", "docs/gpu.md", "docs/groups.md", "docs/models.md", "docs/pipeline.md",
-    "docs/ray.md", "docs/resuming.md"])
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"])
+def test_links_lead_somewhere(page):
+    """Those of the pages of the site are checked where it is made."""
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / page).read_text())
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_the_files_that_a_page_names_are_there(page):
-    named = re.findall(r"`((?:router|shard|kernels|protos|tests|bench|deploy|docs)/[\w/.]+\.\w+)(?:[:`])",
-                       (ROOT / page).read_text())
-    assert [name for name in named if not (ROOT / name).exists()] == []
+    """A name of a test may begin inside tests/, as in the list of behaviours."""
+    folders = "|".join(path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith("."))
+    named = re.findall(rf"`((?:{folders})/[\w/.]+\.\w+)[:`]", (ROOT / page).read_text())
+    assert [name for name in named if not any((folder / name).exists() for folder in (ROOT, ROOT / "tests"))] == []

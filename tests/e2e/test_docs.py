@@ -32,6 +32,7 @@ async def test_a_route_is_tried_out(tmp_path: Path) -> None:
             await tab.resize(1280, 1000)
             await tab.open(f"{server.url}/docs/")
             await tab.until("document.querySelectorAll('.opblock').length > 10")
+            assert "`" not in await tab.evaluate("document.body.innerText")
             await tab.click(f"{GENERATE} .opblock-summary-control")
             assert await execute(tab) == "401"
             await tab.click(".btn.authorize")

@@ -1,4 +1,4 @@
-"""The page `docs/models.md`: a row for each architecture, and how its columns came about."""
+"""The page [Models](models.md): a row for each architecture, and how its columns came about."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -63,7 +63,7 @@ The last are about files. Checkpoints in safetensors are what all of this was me
 - *quantised files*: the `quant_method`s whose files are read. For each, a file of random codes was written with its
   tensors where the family has its linears, and the logits were those of the plain numbers that the codes stand for.
   That the formats' own libraries mean the same numbers is shown on files of theirs
-  (`tests/shard/weights/test_quantised_files.py`); `docs/quantisation.md` has the formats in full.
+  (`tests/shard/weights/test_quantised_files.py`); [Quantised weights](quantisation.md) has the formats in full.
   *all*: {", ".join(f"`{each}`" for each in METHODS)}.
 - *GGUF*: *yes*: a GGUF file of the checkpoint, named and ordered as llama.cpp's converter does it, has the bits of the
   plain checkpoint's logits.

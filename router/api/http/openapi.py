@@ -44,7 +44,7 @@ def _types(routes: Sequence[Route]) -> Iterable[Any]:
 def _operation(route: Route, schemas: dict[str, Any], access: Access) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "tags": [route.tag],
-        "summary": route.summary,
+        "summary": route.summary.replace("`", ""),  # which Swagger UI shows as it is, unlike descriptions
         "operationId": f"{route.method.lower()}{re.sub(r'[^a-z0-9]', '_', route.canonical)}",
         "responses": {
             str(status): {

@@ -72,6 +72,12 @@ async def test_only_what_costs_something_takes_a_key(start: Start, server: Serve
         {path for (method, path) in ROUTES if method == "POST"}
 
 
+async def test_what_is_shown_as_plain_text_has_no_marks(server: Server) -> None:
+    """Swagger UI reads descriptions as Markdown, but summaries as they are."""
+    operations = [operation for methods in (await document(server))["paths"].values() for operation in methods.values()]
+    assert [operation["summary"] for operation in operations if "`" in operation["summary"]] == []
+
+
 DETAILS = {"details": True, "decoder_input_details": True, "top_n_tokens": 2, "best_of": 2, "do_sample": True}
 
 
