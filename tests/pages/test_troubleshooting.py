@@ -9,7 +9,7 @@ import pytest
 from tests.paths import ROOT
 
 PAGE = (ROOT / "docs/troubleshooting.md").read_text()
-ROOMS = ("launcher", "checkpoints", "router", "shard", "kernels", "system")
+ROOMS = ("contract", "launcher", "checkpoints", "router", "shard", "kernels", "system")
 
 
 def texts() -> Iterator[str]:
