@@ -110,7 +110,7 @@ class Batch:
                 self.memory.cache.release([copy.source])
             self.memory.release(sequence)
             self.adapters.release(sequence.adapter)
-            self._clear(sequence.slot)
+            self._clear(sequence.slot, is_known=sequence.num_blocks_sent > 0)
         sequence.slot = None
         sequence.is_verifying = False
         sequence.computed = sequence.num_blocks_sent = sequence.prefill_end = 0
@@ -133,9 +133,10 @@ class Batch:
             self.memory.cache.release(fork.blocks)
             self._clear(fork.slot)
 
-    def _clear(self, slot: int) -> None:
+    def _clear(self, slot: int, is_known: bool = True) -> None:
         self.free_slots.append(slot)
-        self.cleared_slots.append(slot)
+        if is_known:  # to the shards, for a plan has named it
+            self.cleared_slots.append(slot)
 
     def take_copies(self) -> list[BlockCopy]:
         """Returns what the next plan has to copy for sequences that began as forks."""
