@@ -19,7 +19,6 @@ from tests.e2e.server import Server, serve
 
 SOURCE = "import os\n\n\ndef walk(path):\n"
 """A prompt that the demo model goes on with for long."""
-README = Path(__file__).parents[2] / "README.md"
 
 
 async def test_stream_and_plain_agree(server: Server) -> None:
@@ -63,20 +62,6 @@ def test_huggingface_hub(server: Server) -> None:
     assert whole.generated_text == SOURCE + text, "TGI's POST / gives the prompt back unless told otherwise"
     assert "".join(pieces).startswith(text)
     assert len(whole.details.tokens) == len(pieces)
-
-
-@pytest.mark.parametrize("language", ["bash", "python"])
-def test_readme_examples(server: Server, language: str) -> None:
-    """The blocks of the README that call the server work as pasted, but for the port."""
-    blocks = [block for block in re.findall(rf"```{language}\n(.*?)```", README.read_text(), re.DOTALL)
-              if "localhost:3000" in block]
-    assert blocks
-    for block in blocks:
-        command = ["bash", "-euo", "pipefail", "-c", block] if language == "bash" else [sys.executable, "-c", block]
-        command[-1] = command[-1].replace("localhost:3000", f"127.0.0.1:{server.port}")
-        result = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        assert result.returncode == 0, result.stderr
-        assert len(result.stdout) > 20, f"{block} printed {result.stdout!r}"
 
 
 async def test_idle_holds_no_block(server: Server) -> None:

@@ -1,0 +1,119 @@
+"""The snippets of all pages: those in `bash` and `python` run, and the commands in `sh` are at least read.
+
+A snippet in `sh` needs a thing that a test does not have. The reason stands beside each program in `NOT_RUN`.
+"""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from penstock.launcher.cli import main as penstock
+from penstock.launcher.options import OPTIONS
+from tests.e2e.server import Server
+from tests.paths import ROOT
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+LANGUAGES = {"bash", "python", "sh", "yaml", "json", "ini", "text"}
+"""`text` is a picture or a program's output, `ini` a unit of systemd; these are not read."""
+NOT_RUN = {
+    "apt-get": "changes the machine",
+    "cd": "goes where another program, below, is called",
+    "curl": "asks for what this server does not have: adapters, an answer's id, another port",
+    "docker": "needs a container engine; tests/deploy/containers runs images",
+    "git": "needs an address of the repository",
+    "helm": "needs a cluster; tests/deploy renders the chart",
+    "install": "changes the machine",
+    "make": "installs, or runs for long; tests/deploy/test_setup.py calls it",
+    "penstock": "names models and machines that are not there; its options are checked",
+    "printf": "writes into /etc",
+    "python": "runs for long",
+    "python3": "changes the machine",
+    "sh": "changes the machine",
+    "systemctl": "needs systemd",
+    "text-generation-launcher": "names models that are not there; its options are checked",
+}
+
+
+def snippets(*languages: str) -> Iterator[Any]:
+    """Gives the snippets of all pages in one of these languages, named by page and line."""
+    for page in PAGES:
+        text = page.read_text()
+        for found in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+            if found[1] in languages:
+                line = text.count("\n", 0, found.start()) + 1
+                yield pytest.param(found[1], found[2], id=f"{page.name}:{line}")
+
+
+def test_every_snippet_has_a_language() -> None:
+    for page in PAGES:
+        opened = re.findall(r"^```(.*)$", page.read_text(), re.MULTILINE)[::2]
+        assert set(opened) <= LANGUAGES, page.name
+
+
+@pytest.mark.parametrize(("language", "snippet"), [*snippets("bash", "python")])
+def test_it_runs(server: Server, tmp_path: Path, language: str, snippet: str) -> None:
+    """Snippets work as pasted, but for the port and names of machines."""
+    program = ["bash", "-euo", "pipefail", "-c"] if language == "bash" else [sys.executable, "-c"]
+    snippet = re.sub(r"(localhost|one|two):3000", f"127.0.0.1:{server.port}", snippet)
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    result = subprocess.run([*program, snippet], cwd=tmp_path, capture_output=True, text=True, timeout=60,
+                            env=environment)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout or list(tmp_path.iterdir()), "it did nothing"
+    assert '"error"' not in result.stdout
+
+
+def commands(snippet: str) -> Iterator[list[str]]:
+    """Gives the simple commands of a shell's snippet, as words."""
+    for line in snippet.replace("\\\n", " ").splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars="&;()|<>")
+        lexer.whitespace_split = True
+        words: list[str] = []
+        for word in [*lexer, ";"]:
+            if set(word) <= set("&;()|"):
+                if words:
+                    yield words
+                words = []
+            elif words or not re.fullmatch(r"[A-Z_]+=.*", word):
+                words.append(word)
+
+
+@pytest.mark.parametrize(("language", "snippet"), [*snippets("sh")])
+def test_it_is_a_shells(language: str, snippet: str) -> None:
+    """The shell reads it, its programs are those that can't run here, and options of ours are there."""
+    subprocess.run(["bash", "-n"], input=snippet, text=True, check=True)
+    for program, *arguments in commands(snippet):
+        name = Path(program).name
+        if name in ("umask", "export", "pip", "journalctl"):
+            continue
+        assert name in NOT_RUN
+        if known := options(name, arguments):
+            assert {word.partition("=")[0] for word in arguments if word.startswith("--")} <= known
+
+
+def options(name: str, arguments: list[str]) -> set[str]:
+    """Returns the options of a command of ours; an empty set for other programs, and for groups of commands."""
+    if name == "text-generation-launcher":
+        found: list[click.Parameter] = OPTIONS
+    elif name == "penstock" and (command := penstock.get_command(click.Context(penstock), arguments[0])):
+        if isinstance(command, click.Group):
+            return set()
+        found = command.params
+    else:
+        return set()
+    return {option for parameter in found for option in parameter.opts} | {"--help"}
+
+
+@pytest.mark.parametrize(("language", "snippet"), [*snippets("yaml", "json")])
+def test_it_is_data(language: str, snippet: str) -> None:
+    assert json.loads(snippet) if language == "json" else list(yaml.safe_load_all(snippet))
