@@ -13,7 +13,7 @@ ARCHITECTURE = (ROOT / "docs/architecture.md").read_text()
 
 def tree() -> set[str]:
     """Reads the folders of the page's tree: names at the beginning of a line, below those of an earlier line."""
-    block = ARCHITECTURE.partition("## The tree")[2].split("```")[1]
+    block = ARCHITECTURE.partition("## The tree")[2].split("```")[1].removeprefix("text")
     folders: set[str] = set()
     parent = ""
     for line in filter(None, block.splitlines()):
