@@ -126,6 +126,13 @@ FAULTS = (
     Fault("api", "tool-calls-though-cut-off", "router/api/openai/manner.py",
           "if reason is FinishReason.LENGTH:", "if reason is FinishReason.LENGTH and not has_calls:",
           ("tests/router/api/openai/test_chat_tools.py",)),
+    Fault("api", "a-key-decides-without-the-request", "router/generation/seeds.py",
+          r'_seed(f"{digest}\n{key}")', '_seed(key)',
+          ("tests/router/api/test_repeating.py::test_a_key_decides_the_seed[completions]",
+           "tests/router/api/test_repeating.py::test_a_key_decides_the_seed[chats]")),
+    Fault("kernels", "tuned-for-another-gpu", "kernels/tuning.py",
+          "file = SHIPPED / _file_name()", 'file = next(iter(SHIPPED.glob("*.json")), SHIPPED / "none.json")',
+          ("tests/kernels/test_tuning.py",)),
     Fault("api", "mask-before-the-token", "router/grammar/mask_worker.py",
           "        if held:\n            self._accepted = loop",
           "        if wanted:\n            self._masks = loop.run_in_executor(self._thread, lambda masked=wanted: [\n"
