@@ -48,13 +48,15 @@ KINDS = {
 
 def make(name: str, outputs: int, inputs: int, seed: int = 0) -> CodedWeight:
     """Makes a weight of a kind; scales are float16 numbers, as files have them."""
-    kind, generator = KINDS[name], torch.Generator().manual_seed(seed)
+    kind, generator = KINDS[name], torch.Generator().manual_seed(seed)  # a processor's, for the same numbers everywhere
+    device = torch.get_default_device()
 
     def numbers(count: int, low: float, high: float) -> torch.Tensor:
-        return (torch.rand(outputs, count, generator=generator) * (high - low) + low).half().float()
+        shares = torch.rand(outputs, count, generator=generator, device="cpu")
+        return (shares * (high - low) + low).half().float().to(device)
 
     def whole(count: int, low: int, high: int, dtype: torch.dtype = torch.int16) -> torch.Tensor:
-        return torch.randint(low, high, (outputs, count), generator=generator).to(dtype)
+        return torch.randint(low, high, (outputs, count), generator=generator, device="cpu").to(dtype).to(device)
 
     groups, coarse = num_groups(0, inputs, kind.group), num_groups(0, inputs, kind.span or kind.group)
     most = 32 if name.startswith("q5") else 64 if name == "q6_k" else 2**kind.bits
