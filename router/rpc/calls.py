@@ -1,4 +1,4 @@
-"""What every call goes through: the key, its trace, the counts, and what its client is told when it fails."""
+"""The steps of every call: the key, its trace, the counts, and the reply to its client when it fails."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator

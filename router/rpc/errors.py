@@ -1,4 +1,4 @@
-"""What a client is told of a failure: a gRPC code, with the message and the error type that HTTP has."""
+"""The reply to a client whose call failed: a gRPC code, with the message and the error type that HTTP has."""
 
 import grpc
 

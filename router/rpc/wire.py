@@ -37,7 +37,7 @@ def decode_request(message: pb.GenerateRequest) -> GenerateBody:
 
 
 def decode_wish(message: pb.GenerateRequest) -> Wish:
-    """Returns what the message wishes of its answer; an empty text is no wish."""
+    """Returns the wish of a message; an empty text is no wish."""
     return Wish(message.resume_after or None, message.answer or None,
                 checked_key(message.idempotency_key or None, _NAMES.key),
                 ",".join(map(str, message.output_ids)) or None, takes_ids=True, names=_NAMES)
@@ -118,7 +118,7 @@ def add_tokens(response: pb.TokenizeResponse, tokens: bytes) -> None:
 
 
 def encode_info(facts: dict[str, Any]) -> pb.InfoResponse:
-    """Returns what `/info` tells, but for what only TGI's clients need."""
+    """Returns the fields of `/info`, without those that only TGI's clients need."""
     return pb.InfoResponse(**{field.name: facts[field.name] for field in pb.InfoResponse.DESCRIPTOR.fields})
 
 

@@ -1,4 +1,4 @@
-"""What Amazon SageMaker sends to a container: `POST /invocations`."""
+"""The route that Amazon SageMaker calls in a container: `POST /invocations`."""
 
 from aiohttp import web
 

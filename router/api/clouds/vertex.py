@@ -1,4 +1,4 @@
-"""What Google Vertex AI sends to a container: `POST /vertex`, or at the path that it names."""
+"""The route that Google Vertex AI calls in a container: `POST /vertex`, or at the path that it names."""
 
 import asyncio
 from typing import Annotated, Any
@@ -62,7 +62,7 @@ async def vertex(request: web.Request) -> web.StreamResponse:
 
 
 def _wishes(request: web.Request, number: int) -> list[Wish]:
-    """Returns what is wished for each instance: an answer of its own name, or a seed of its own by the key."""
+    """Returns the wish of each instance: an answer of its own name, or a seed of its own by the key."""
     wish = wish_of(request)
     if wish.resume_after is not None or wish.output_ids is not None:
         raise ValidationError(f"`{RESUME}` and `{OUTPUT_IDS}` are for requests for a stream")

@@ -20,8 +20,8 @@ _HEADERS = ",".join(
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What the server admits. Without `api_keys` anybody may generate, and without `metrics_keys` anybody may read the
-    server's state; whoever may generate may read it, too. No `allowed_origins`, or a `*` in them, mean any."""
+    """The access rules of the server. Without `api_keys` anybody may generate, and without `metrics_keys` anybody may
+    read the server's state; whoever may generate may read it, too. No `allowed_origins`, or a `*` in them, mean any."""
 
     api_keys: Keys = field(default_factory=Keys)
     metrics_keys: Keys = field(default_factory=Keys)
@@ -62,8 +62,8 @@ class Access:
 
 
 def _preflight(request: web.Request) -> web.Response:
-    """Allows what a browser asks for. Pages send headers that no server can know before, such as those by which
-    OpenAI's client tells of itself; what a page may do depends on its key, and on its origin."""
+    """Allows the method and headers that a browser asks for. Pages send headers that no server can know before, such as
+    those by which OpenAI's client names itself; a page's rights depend on its key and its origin."""
     headers = {hdrs.ACCESS_CONTROL_ALLOW_METHODS: "GET,POST", hdrs.ACCESS_CONTROL_ALLOW_HEADERS: _HEADERS}
     for name, asked in ((hdrs.ACCESS_CONTROL_ALLOW_METHODS, hdrs.ACCESS_CONTROL_REQUEST_METHOD),
                         (hdrs.ACCESS_CONTROL_ALLOW_HEADERS, hdrs.ACCESS_CONTROL_REQUEST_HEADERS)):

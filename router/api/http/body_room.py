@@ -46,7 +46,7 @@ class Room:
             raise
 
     def give_back(self, number: int) -> None:
-        """Ends what `take` began."""
+        """Gives back the room that `take` took."""
         self._left += number
         self._admit()
 

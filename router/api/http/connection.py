@@ -57,11 +57,11 @@ class Connection(RequestHandler):
         self.has_asked = False
         """Whether a request has come. A client that has not yet asked may just be about to."""
         self.probe: Callable[[], Awaitable[None]] | None = None
-        """Writes what the client of the response that is being streamed skips."""
+        """Writes bytes that the client of the streamed response skips."""
 
     def data_received(self, data: bytes) -> None:
-        """Takes what the client sends. The parser bounds each header and how many there are, which together may still
-        be megabytes that nothing else bounds."""
+        """Takes bytes of the client. The parser bounds each header and how many there are, which together may still be
+        megabytes that nothing else bounds."""
         is_head, num_requests = self._newest.is_eof(), self._request_count
         super().data_received(data)
         if self._request_count != num_requests:
@@ -101,7 +101,7 @@ class Connection(RequestHandler):
         return self._manager.request_factory(message, payload, *rest)
 
     def _refuse_head(self) -> None:
-        """Answers what has come as if the parser had found it too long."""
+        """Answers the request as if the parser had found it too long."""
         self._head_size = 0
         self._messages.append((_ErrInfo(0, LineTooLong(b"", MAX_HEAD), ""), EMPTY_PAYLOAD))
         if self._waiter is not None and not self._waiter.done():

@@ -1,4 +1,4 @@
-"""What a client is told of a failure, whether by a status or by an event of a stream; the shape is TGI's here."""
+"""The reply to a client whose request failed, by a status or by an event of a stream; the shape is TGI's here."""
 
 import logging
 

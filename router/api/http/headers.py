@@ -10,7 +10,7 @@ from penstock.router.generation.identity import HEADERS, REPEAT, Identity, Wish,
 from penstock.router.generation.service import Service
 
 SERVER_NAME = f"penstock/{importlib.metadata.version('penstock')}"
-"""What the header `Server` of all responses says."""
+"""The value of the header `Server` of all responses."""
 
 
 async def name_server(request: web.Request, response: web.StreamResponse) -> None:
@@ -25,7 +25,7 @@ def request_headers(service: Service, *prompts: str | tuple[int, ...]) -> dict[s
 
 
 def wish_of(request: web.Request) -> Wish:
-    """Returns what the headers of a request wish for. Raises ValidationError for a key that is too long."""
+    """Returns the wish of a request's headers. Raises ValidationError for a key that is too long."""
     # Bytes that are no UTF-8 can't be written into the error that cites them.
     resume_after, repeat, key, output_ids = (
         request.headers.get(name, "").strip().encode(errors="backslashreplace").decode() or None for name in HEADERS)

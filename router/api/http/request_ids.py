@@ -17,6 +17,6 @@ async def name_request(request: web.Request, handler: Handler) -> web.StreamResp
 
 
 async def tell_request_id(request: web.Request, response: web.StreamResponse) -> None:
-    """Adds the header to an answer that is about to be sent. What aiohttp refuses by itself has no id."""
+    """Adds the header to an answer that is about to be sent. Requests that aiohttp refuses by itself have no id."""
     if REQUEST_ID in request:
         response.headers[request_id.HEADER] = request[REQUEST_ID]

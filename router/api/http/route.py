@@ -49,7 +49,7 @@ class Route:
 
 
 def admission(route: Route, access: Access) -> Admission | None:
-    """Returns what decides on who may use the route, or None if anybody may."""
+    """Returns the check of the route's users, or None if anybody may use it."""
     if route.is_costly and access.api_keys:
         return access.may_generate
     return access.may_read_state if route.is_private and access.metrics_keys else None

@@ -27,7 +27,7 @@ Seed = Annotated[int, Field(ge=-(2**63), lt=2**64), AfterValidator(lambda seed: 
 
 
 class StreamOptions(Body):
-    """What a stream of OpenAI's routes carries beside tokens."""
+    """The options of a stream of OpenAI's routes beside tokens."""
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None

@@ -33,8 +33,8 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
 
 
 async def answer(request: web.Request, body: ChatBody, wish: Wish | None = None) -> web.StreamResponse:
-    """Returns what `/v1/chat/completions` answers to `body`. The permit comes first, for a prompt is work, too. `wish`
-    takes the place of what the request's headers wish for."""
+    """Returns the response of `/v1/chat/completions` to `body`. The permit comes first, for a prompt is work, too.
+    `wish` takes the place of what the request's headers wish for."""
     request_record.describe("chat", body.model)
     with Asking(service_of(request, body.model)) as asking:
         service = asking.service

@@ -1,4 +1,4 @@
-"""What a body of a chat asks for: its prompt, and the format in which tools may be called."""
+"""Makes a generation's spec of a chat's body: its prompt, and the format in which tools may be called."""
 
 import asyncio
 import time
@@ -37,8 +37,8 @@ class Conversation:
 
 
 async def parse(body: ChatBody, service: Service, manner: Manner) -> tuple[GenerationSpec, CallFormat | None]:
-    """Returns what the body asks for, and how its answer calls tools. A RouterError names the field that is refused,
-    in this manner."""
+    """Returns the spec of a body, and the format of its answer's tool calls. A RouterError names the field that is
+    refused, in this manner."""
     refuse_unsupported(body.model_extra, REFUSED_IN_CHATS)
     if body.n == 0:
         raise ValidationError("`n` must be > 0. Given: 0", "integer_below_min_value")

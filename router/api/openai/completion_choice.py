@@ -27,7 +27,7 @@ class _TokenLogprob:
 
 
 class Prompt:
-    """What the choices of one prompt begin with, if it is to be repeated: its text and its logprobs.
+    """The beginning of the choices of one prompt, if it is to be repeated: its text and its logprobs.
 
     `answer` is the one that the logprobs come with.
     """

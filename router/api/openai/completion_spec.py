@@ -1,4 +1,4 @@
-"""What a body of OpenAI's completions asks for."""
+"""Makes generations' specs of a body of OpenAI's completions."""
 
 from penstock.router.api.openai.bodies import CompletionBody
 from penstock.router.api.openai.manner import manner_of
@@ -11,7 +11,7 @@ from penstock.router.limits import Limits
 
 
 def parse(body: CompletionBody, service: Service) -> list[GenerationSpec]:
-    """Returns what the body asks of each prompt. A RouterError names the field that is refused."""
+    """Returns the spec of each prompt of a body. A RouterError names the field that is refused."""
     limits = service.limits
     if body.suffix:
         raise SuffixNotSupported

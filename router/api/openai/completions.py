@@ -31,7 +31,7 @@ async def completions(request: web.Request) -> web.StreamResponse:
 
 
 async def answer(request: web.Request, body: CompletionBody) -> web.StreamResponse:
-    """Returns what `/v1/completions` answers to `body`."""
+    """Returns the response of `/v1/completions` to `body`."""
     request_record.describe("text_completion", body.model)
     with Asking(service_of(request, body.model)) as asking:
         service = asking.service

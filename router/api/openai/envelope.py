@@ -12,7 +12,7 @@ DONE = b"[DONE]"
 
 
 def head(service: Service, model: str | None, kind: str, answer_id: str) -> dict[str, Any]:
-    """Returns what a whole answer and every chunk begin with. Any `model` is served, and named as it was asked for.
+    """Returns the head of a whole answer and of every chunk. Any `model` is served, and named as it was asked for.
 
     `kind` is the value of `object`.
     """

@@ -1,4 +1,5 @@
-"""What a client of OpenAI's routes is told of a failure: in OpenAI's shape, or in TGI's if the server was told so."""
+"""The reply to a client of OpenAI's routes whose request failed: in OpenAI's shape, or in TGI's if the server was told
+so."""
 
 from http import HTTPStatus
 from typing import Any
@@ -20,7 +21,7 @@ _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit
 
 
 def speak_openai(request: web.Request) -> None:
-    """Notes that what is asked for at a path of others is an answer of OpenAI's."""
+    """Notes that a request at another API's path gets an answer in OpenAI's shape."""
     request[_IS_OPENAIS] = True
 
 

@@ -41,11 +41,11 @@ class Manner:
 
     @property
     def no_reason(self) -> str | None:
-        """What a completion's chunk says of the answer's end before it has come."""
+        """The finish reason of a completion's chunk before the answer's end."""
         return "" if self.is_tgi else None
 
     def chunk_reason(self, ending: Ending) -> str:
-        """Returns what the last chunk of a completion says of its end: in TGI's manner TGI's own word."""
+        """Returns the finish reason of a completion's last chunk: in TGI's manner TGI's own word."""
         return ending.finish_reason.value if self.is_tgi else self.reason(ending)
 
     def event(self, error: RouterError) -> bytes:

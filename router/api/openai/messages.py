@@ -150,7 +150,8 @@ def _read_call(call: ToolCall, where: str) -> dict[str, Any]:
 
 
 def check_depth(value: object, where: str) -> None:
-    """Refuses what is too deep for orjson, for slower writers of JSON would exhaust Python's stack on it."""
+    """Refuses values that are nested too deep for orjson, for slower writers of JSON would exhaust Python's stack on
+    it."""
     try:
         orjson.dumps(value)
     except orjson.JSONEncodeError as error:

@@ -1,4 +1,4 @@
-"""What answers of OpenAI's routes look like, for the OpenAPI document; handlers build them as plain dicts."""
+"""The shapes of answers of OpenAI's routes, for the OpenAPI document; handlers build them as plain dicts."""
 
 from typing import Literal
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel
 
 
 class OpenAIErrorDetail(BaseModel):
-    """What is wrong: a sentence, the kind of error, the field, if it is one, and a word for programs."""
+    """The description of an error: a sentence, the kind of error, the field, if it is one, and a word for programs."""
 
     message: str
     type: str
@@ -113,7 +113,7 @@ class Message(BaseModel):
 
 
 class Delta(BaseModel):
-    """What a chunk adds to the message: a text, or a part of a call."""
+    """The part that a chunk adds to the message: a text, or a part of a call."""
 
     role: Literal["assistant"] | None = None
     content: str | None = None

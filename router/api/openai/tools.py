@@ -101,7 +101,8 @@ ToolChoice = Annotated[
 
 def read_offer(tools: list[ToolBody] | None, choice: str | NamedTool | AllowedTools | None, is_parallel: bool
                ) -> Offer | None:
-    """Returns what the model is offered; None if it can call nothing. ToolError names a tool that there is not."""
+    """Returns the tools that the model is offered; None if it can call none. ToolError names a tool that does not
+    exist."""
     known = [tool.read(f"tools[{index}]") for index, tool in enumerate(tools or ())]
     match choice:
         case None:

@@ -1,4 +1,4 @@
-"""What a server tells of itself and of a text: `/info`, `/metrics`, `/tokenize`."""
+"""The routes about the server and about a text: `/info`, `/metrics`, `/tokenize`."""
 
 import asyncio
 from typing import Any
@@ -18,9 +18,9 @@ async def info(request: web.Request) -> web.Response:
 
 
 def describe(service: Service) -> dict[str, Any]:
-    """Returns what `/info` tells: TGI's fields, those that it had until version 3, the formats and kernels that decide
-    every bit of an answer, whether an answer depends on nothing else that is in the batch, whether equal beginnings of
-    texts are computed once, and who computes the model.
+    """Returns the fields of `/info`: TGI's fields, those that it had until version 3, the formats and kernels that
+    decide every bit of an answer, whether an answer depends on nothing else that is in the batch, whether equal
+    beginnings of texts are computed once, and who computes the model.
 
     `waiting_served_ratio` and `max_waiting_tokens` are 0: since prefill is chunked, a request waits for neither.
     """

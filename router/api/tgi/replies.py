@@ -1,4 +1,4 @@
-"""What answers of TGI's routes look like, for the OpenAPI document; handlers build them as plain dicts."""
+"""The shapes of answers of TGI's routes, for the OpenAPI document; handlers build them as plain dicts."""
 
 from typing import Literal
 
