@@ -34,7 +34,7 @@ class LauncherConfig(ServerConfig):
     dtype: str | None
     quantize: str | None
     activations: str | None
-    """What the inputs of quantised linears are multiplied as."""
+    """The number format of the inputs of quantised linears."""
     model_impl: str | None
     rope_scaling: str | None
     rope_factor: float | None

@@ -39,8 +39,8 @@ class Loss:
 
     causes: Sequence[Cause]
     has_stepped: bool
-    """Whether the group completed a step: the measurement, after which all shards tell that they are ready. What they
-    tell counts, not an answer to a watch, since a request may kill them before the first answer."""
+    """Whether the group completed a step: the measurement, after which all shards tell that they are ready. Their own
+    signs count, not an answer to a watch, since a request may kill them before the first answer."""
     is_refusal: bool
     """Whether shards ended by themselves before they were ready, because of their settings or the checkpoint, or could
     not be started."""

@@ -9,7 +9,7 @@ from penstock.system import addresses
 from penstock.system.arguments import InvalidArgument
 
 OPTIONS_OF_PLACE = ("listen", "group_name", "nnodes", "node_rank", "allow_clear_exchange", "has_adapters")
-"""What `GroupPlace.from_options` makes the place of."""
+"""The options of which `GroupPlace.from_options` makes the place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class GroupPlace:
     """
 
     name: str
-    """What routers know the group by, the same on all its machines."""
+    """The name by which routers know the group, the same on all its machines."""
     host: str
     port: int
     num_shards: int
@@ -98,5 +98,5 @@ def _check_nodes(options: Mapping[str, Any], num_shards: int) -> None:
 
 
 def _reached_at(host: str) -> str:
-    """Returns what others call a host at which a server listens."""
+    """Returns the name by which others reach a host at which a server listens."""
     return socket.gethostname() if addresses.is_wildcard(host) else host

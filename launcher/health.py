@@ -74,7 +74,8 @@ def _command_line(proc: Path, pid: int) -> list[str]:
 
 
 def _arguments(command_line: Sequence[str]) -> Sequence[str] | None:
-    """Returns what follows the server's name in a Python process's command line; None if it runs another program."""
+    """Returns the arguments behind the server's name in a Python process's command line; None if it runs another
+    program."""
     words = [Path(word).name for word in command_line[:2]]
     if "text-generation-launcher" in words:
         return command_line[words.index("text-generation-launcher") + 1:]

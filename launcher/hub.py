@@ -23,7 +23,7 @@ from penstock.system.names import as_given
 GGUF = ".gguf"
 ADAPTER = adapter_files.CONFIG
 WITHOUT_WEIGHTS = {"files": ["*.json", "*.jinja", "tokenizer*", "tiktoken.model", "*.tiktoken", "merges.txt"]}
-"""What a router alone reads of a model on the Hub."""
+"""The files of a model on the Hub that a router alone reads."""
 
 
 @dataclass(frozen=True, slots=True)

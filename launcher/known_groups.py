@@ -46,7 +46,7 @@ class KnownGroup:
 
 
 def tls_of(ca: Path | None, cert: Path | None, key: Path | None, name: str) -> WireTls | None:
-    """Returns what the options say of TLS. Raises InvalidArgument if the files can't be used."""
+    """Returns the TLS of the options. Raises InvalidArgument if the files can't be used."""
     try:
         tls = WireTls.of((ca, cert, key), name)
         if tls is not None:

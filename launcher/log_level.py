@@ -1,4 +1,4 @@
-"""What LOG_LEVEL says, in TGI's form: levels with commas between them, such as `info,text_generation_router=debug`."""
+"""Reads LOG_LEVEL, in TGI's form: levels with commas between them, such as `info,text_generation_router=debug`."""
 
 from collections.abc import Iterator
 

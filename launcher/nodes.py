@@ -38,14 +38,14 @@ class LostElsewhere:
 
 
 class Nodes(Protocol):
-    """What keeps the machines of a group in step."""
+    """Keeps the machines of a group in step."""
 
     lost: "asyncio.Future[LostElsewhere]"
     """Is done when another machine's shards are lost since the last `begin`; tells what happened there."""
     on_progress: Callable[[], None]
     """Is called while another machine's shards make progress in loading."""
     started: Start | None
-    """What the last `begin` has agreed on with the others; None on a single machine."""
+    """The start that the last `begin` agreed on with the others; None on a single machine."""
 
     async def begin(self) -> None:
         """Waits until the shards of no machine run any more and all of them can start. Raises InvalidArgument if this

@@ -80,7 +80,8 @@ def _no_statistics(value: str) -> str | None:
 
 
 class Quantization(click.Choice[str]):
-    """What weights may be quantised as. TGI's one value that nothing here can read is refused with a reason."""
+    """The formats to which weights may be quantised. TGI's one value that nothing here can read is refused with a
+    reason."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value == NO_QUANTIZATION:

@@ -37,9 +37,9 @@ def group_programs(
     config: LauncherConfig, checkpoint: Checkpoint, folder: SocketFolder, memories: Sequence[ShardMemory],
     is_draining: Callable[[], bool] = lambda: False, start: Callable[[], Start | None] = lambda: None,
 ) -> Callable[[], Sequence[Program]]:
-    """Returns what makes the programs of a group, anew for each start: with a rendezvous of their own, in a folder
-    where nothing is left of the shards before them. A group that drains goes on draining; one on several machines
-    starts as they have agreed on."""
+    """Returns the function that makes the programs of a group, anew for each start: with a rendezvous of their own, in
+    a folder where nothing is left of the shards before them. A group that drains goes on draining; one on several
+    machines starts as they have agreed on."""
     def programs() -> list[Program]:
         folder.prepare()
         hub.ensure(checkpoint)
@@ -86,7 +86,8 @@ def shard_program(
 
 
 def _network_settings(config: LauncherConfig, start: Start | None) -> dict[str, Any]:
-    """Returns what a shard needs that others reach by a network: its certificate, and the shards of other machines."""
+    """Returns the settings of a shard that others reach by a network: its certificate, and the shards of other
+    machines."""
     place, tls = config.place, config.shard_tls
     if place is None:
         return {}

@@ -1,4 +1,4 @@
-"""What SIGTERM does until the supervisor takes it. A process 1, as in a container, is sent no signal that it has no
+"""The effect of SIGTERM until the supervisor takes it. A process 1, as in a container, is sent no signal that it has no
 handler for, so without one it would outlive its grace period and be killed."""
 
 import os

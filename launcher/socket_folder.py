@@ -64,7 +64,7 @@ class SocketFolder:
             self._unlock()
 
     def forget_routers(self) -> None:
-        """Removes what the processes of a router that has ended have left."""
+        """Removes the files that the processes of an ended router have left."""
         self.engine_socket.unlink(missing_ok=True)
         shutil.rmtree(self.metrics, ignore_errors=True)
 
@@ -153,7 +153,7 @@ def _check_length(longest: Path) -> None:
 
 
 def _check_private(path: Path, fd: int) -> None:
-    """Refuses what is open as `fd`, whoever has put it at the path, if others may enter it."""
+    """Refuses the folder that is open as `fd`, whoever has put it at the path, if others may enter it."""
     found = os.fstat(fd)
     if stat.S_IMODE(found.st_mode) != PRIVATE or found.st_uid != os.getuid():
         raise _not_private(path)

@@ -1,8 +1,7 @@
 """Options that change nothing beside others: the start says so of each that is given, for none is ignored in silence.
 
-What contradicts others is refused instead (`penstock.launcher.config`), and what depends on the checkpoint or on
-the device is told by the shards.
-"""
+Options that contradict others are refused instead (`penstock.launcher.config`), and an effect that depends on the
+checkpoint or on the device is told by the shards."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -86,7 +86,7 @@ def end_router(engine: asyncio.Task[None]) -> None:
 
 @web.middleware
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answers what handlers raise, in the shape of the API that the request is for."""
+    """Answers the errors of handlers, in the shape of the API that the request is for."""
     try:
         return await handler(request)
     except web.HTTPException as error:

@@ -111,7 +111,7 @@ class ServerConfig:
 
     @property
     def shard_tls(self) -> WireTls | None:
-        """What the connections to shards are protected by, if they are. Raises InvalidArgument if files are missing."""
+        """The TLS of the connections to shards, if they have it. Raises InvalidArgument if files are missing."""
         try:
             return WireTls.of((self.shard_tls_ca, self.shard_tls_cert, self.shard_tls_key), self.shard_tls_name)
         except ValueError:
@@ -135,7 +135,7 @@ class RouterConfig(ServerConfig):
     model_dir: Path
     """The directory of the chat templates."""
     made_of: str | None = None
-    """What the user has called the GGUF file that the directory was made of, if it was made."""
+    """The user's name of the GGUF file that the directory was made of, if it was made."""
     tokenizer_json: Path
     """The file of the tokenizer, which is elsewhere if it was made and could not be written there."""
     adapters: tuple[AdapterSource, ...] = ()
@@ -145,8 +145,8 @@ class RouterConfig(ServerConfig):
     folder: Path | None = None
     """The server's private folder, where what its processes share is."""
     role: Literal["alone", "engine", "front"] = "alone"
-    """What the process does: all, or what one of several does; fronts answer clients, and reach the engine at
-    `engine_socket`."""
+    """The part of the process: all, or one of several; fronts answer clients, and reach the engine at `engine_socket`.
+    """
     engine_socket: Path | None = None
     number: int = 0
     """Which of the fronts it is."""

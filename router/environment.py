@@ -23,7 +23,7 @@ def describe() -> str:
 
 
 def compute_type(facts: Facts) -> str:
-    """Returns what the shards compute on, as TGI writes it: `2-nvidia-h100-80gb-hbm3`, or `cpu` without GPUs."""
+    """Returns the shards' kind of device, as TGI writes it: `2-nvidia-h100-80gb-hbm3`, or `cpu` without GPUs."""
     if not facts.has_gpus:
         return "cpu"
     smi = shutil.which("nvidia-smi")

@@ -25,7 +25,7 @@ class LauncherLink:
         receive(notices_fd, self._take, self._lose)
 
     def tell(self, engine: AnyEngine) -> None:
-        """Hands what comes from now on to this engine."""
+        """Hands the launcher's notices from now on to this engine."""
         self._engine = engine
 
     def _take(self, notice: Notice) -> None:

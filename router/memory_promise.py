@@ -8,11 +8,11 @@ from penstock.router.api.http.body_room import least_room
 from penstock.router.limits import Limits
 
 BLOCK_BYTES = 1 << 10
-"""What the prefix cache takes to find one block."""
+"""The bytes that the prefix cache takes to find one block."""
 REQUEST_BYTES, TOKEN_BYTES = 64 << 10, 512
-"""What a request takes, and each of its tokens: with their texts, and the top tokens beside them."""
+"""The bytes of a request, and of each of its tokens with their texts and the top tokens beside them."""
 OTHER_BYTES = 64 << 20
-"""What may be added by all else: grammars, the tokenizer's caches, connections, heaps with gaps."""
+"""The bytes of all else: grammars, the tokenizer's caches, connections, heaps with gaps."""
 BODY_FACTOR = 8
 """How many times a large body is in memory at the most, while it is read and worked on."""
 MIB = 1 << 20

@@ -1,4 +1,4 @@
-"""What launcher and router tell one another while both run, a byte for each sentence, by two pipes."""
+"""The messages between launcher and router while both run, a byte for each, by two pipes."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ LIFE_SECONDS = 0.25
 
 
 class Notice(bytes, Enum):
-    """What the launcher tells the router."""
+    """A message of the launcher to the router."""
 
     LOADING = b"l"
     """The shards make progress in loading."""
@@ -56,7 +56,7 @@ def receive(fd: int, take: Callable[[Notice], None], end: Callable[[], None]) ->
 
 @contextmanager
 def giving_signs(fd: int) -> Iterator[Callable[[Sign], None]]:
-    """Tells that the event loop runs while the block runs; yields what tells something else."""
+    """Tells that the event loop runs while the block runs; yields the function that gives another sign."""
     os.set_blocking(fd, False)
 
     def tell(sign: Sign) -> None:

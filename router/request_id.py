@@ -11,7 +11,7 @@ HEADER = "x-request-id"
 """The header, and in gRPC the key of the metadata."""
 MAX_LENGTH = 128
 _TAKEN = re.compile(rf"[A-Za-z0-9._~:/+=@|-]{{1,{MAX_LENGTH}}}")
-"""What is taken of a client: no character that would end a field of a log, whatever the log's form is."""
+"""The form of a client's id: no character that would end a field of a log, whatever the log's form is."""
 
 _current: ContextVar[str | None] = ContextVar("request_id", default=None)
 
@@ -23,7 +23,7 @@ def current() -> str | None:
 
 @contextmanager
 def naming(given: str | None) -> Iterator[str]:
-    """Gives what runs in the block an id, which is yielded: the one that the client has `given`, if it is one."""
+    """Gives the work of the block an id, which is yielded: the one that the client has `given`, if it is valid."""
     token = _current.set(given if given and _TAKEN.fullmatch(given) else f"req_{secrets.token_hex(16)}")
     try:
         yield _current.get() or ""

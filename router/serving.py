@@ -37,7 +37,7 @@ LAST_WORDS_SECONDS = 0.5
 
 
 def server_info(config: RouterConfig, facts: Facts) -> ServerInfo:
-    """Returns what the server tells of its model and of itself."""
+    """Returns the server's description of its model and of itself."""
     return ServerInfo(model_id=config.model_id, model_sha=config.revision,
                       version=importlib.metadata.version("penstock"),
                       compute_type=config.compute_type or environment.compute_type(facts))
@@ -94,7 +94,7 @@ def _reload(keys: Keys) -> None:
 
 @contextmanager
 def _tracing(config: RouterConfig) -> Iterator["Tracing | None"]:
-    """Yields what traces requests while the block runs; None if no endpoint is set."""
+    """Yields the tracing of requests while the block runs; None if no endpoint is set."""
     if config.otlp_endpoint is None:
         yield None
         return

@@ -92,7 +92,7 @@ class AdapterLoader:
         return bool(self._suspects)
 
     def begin(self, is_quiet: bool) -> None:
-        """Begins what is to be done now. With `is_quiet` no step is in flight.
+        """Begins the loads that are due. With `is_quiet` no step is in flight.
 
         Raises FleetError if the group was lost in the meantime.
         """

@@ -12,13 +12,12 @@ from penstock.router.limits import Limits
 
 
 class AnyEngine(Protocol):
-    """What handlers and the router's process need of what computes: the groups of this process, or those of another
-    one."""
+    """The engine as handlers and the router's process need it: the groups of this process, or those of another one."""
 
     facts: Facts
     """Those of the group with the most memory."""
     limits: Limits
-    """What requests may ask for now."""
+    """The limits of requests now."""
     changed: asyncio.Event
     """Set when any of these may have changed; the one who follows them clears it."""
 

@@ -91,7 +91,7 @@ class Engine:
             adapters=Residency(adapters.max_bytes), knows_live_prefixes=is_one_of_many, speculation=(
                 Speculation(limits.speculate, limits.max_step_samples) if limits.speculate else None))
         self.limits = limits.within(facts.capacity)
-        """What requests may ask for: less than at the start while the group has less memory."""
+        """The limits of requests: less than at the start while the group has less memory."""
         self._limits_at_start = limits
         self._most_blocks = facts.most_blocks
         self._guessers = Guessers(limits.speculate > 0, facts.draft_context)
@@ -117,7 +117,7 @@ class Engine:
         """Whether the group stays away, or is another one now, so that all requests are about to fail."""
 
     def submit(self, receiver: Receiver, output_so_far: Sequence[int] = ()) -> None:
-        """Starts to generate after the prompt and `output_so_far` of a request; raises what `take` does."""
+        """Starts to generate after the prompt and `output_so_far` of a request; raises the errors of `take`."""
         self.take(Transfer(receiver, output_so_far, age=self._next_id))
 
     def take(self, transfer: Transfer) -> None:
@@ -267,7 +267,7 @@ class Engine:
         self._work.clear()
 
     def _commit(self, result: StepResult) -> None:
-        """Delivers what a step yielded; the tokens of requests with a grammar wait until the grammar has seen them."""
+        """Delivers a step's results; the tokens of requests with a grammar wait until the grammar has seen them."""
         plan, came_at = self._in_flight.popleft(), time.monotonic()
         if self.is_stuck:
             self.is_stuck = False

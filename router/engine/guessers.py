@@ -1,4 +1,4 @@
-"""Makes what guesses the next tokens of requests."""
+"""Makes the guessers of requests' next tokens."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ class Guessers:
         self._proposals_right = common_share()
 
     def of(self, request: Request, tokens: Sequence[int], record: DeathRecord) -> Guesser | None:
-        """Returns what guesses the tokens that follow `tokens`; None if nothing is to be guessed. Proposals of the
+        """Returns the guesser of the tokens that follow `tokens`; None if nothing is to be guessed. Proposals of the
         draft model can't be masked by a grammar."""
         if not self._is_on or record.num_deaths_guessing >= MAX_DEATHS_GUESSING:
             return None

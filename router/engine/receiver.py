@@ -19,14 +19,15 @@ class Receiver(Protocol):
     """How many tokens it has taken, with those that the request was submitted with."""
 
     def bind(self, cancel: Callable[[], None]) -> None:
-        """Sets what ends the request when nobody wants its answer any more. The engine calls it when it takes the
-        request."""
+        """Sets the function that ends the request when nobody wants its answer any more. The engine calls it when it
+        takes the request."""
 
     def begin(self, now: float, hit_tokens: int) -> None:
         """Notes that the request begins to run; again after a preemption or a loss, which changes nothing."""
 
     def push(self, sampled: Sampled) -> FinishReason | None:
-        """Takes the next token; returns why the answer ends with it, or None. What it raises ends the request."""
+        """Takes the next token; returns why the answer ends with it, or None. An error that it raises ends the request.
+        """
 
     def verified(self, verified: Verified) -> None:
         """Counts the guesses that a step has verified."""

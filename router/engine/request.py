@@ -28,10 +28,10 @@ class Request:
     grammar: Grammar | GrammarSpec | None = None
     """The grammar that the answer must follow; what it is compiled from where the engine is in another process."""
     adapter: Adapter | None = None
-    """What the model is changed by for this answer."""
+    """The adapter that changes the model for this answer."""
     wants_prompt_logprobs: bool = False
     bits: tuple[str, ...] = ()
-    """What should decide the answer's bits, as `Facts.bits`; empty if that is all the same."""
+    """The facts that must decide the answer's bits, as `Facts.bits`; empty if any will do."""
     needs_bits: bool = False
     """Whether the answer must have these bits, for a part of it is known, and not merely should."""
     shown_ids: frozenset[int] = frozenset()

@@ -8,7 +8,7 @@ from penstock.contract.plan import Plan
 UNUSUAL = 10.0
 """How many times as long as lately a step must take to be late."""
 FORGETTING = 0.99
-"""What each result leaves of how long earlier ones took."""
+"""The weight that each result leaves to the times of earlier ones."""
 
 
 class StepsInFlight(deque[Plan]):

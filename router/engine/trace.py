@@ -1,4 +1,4 @@
-"""What is remembered of an answer whose request is traced, until spans are made of it in the end."""
+"""The memory of an answer whose request is traced, until spans are made of it in the end."""
 
 import time
 from dataclasses import dataclass, field

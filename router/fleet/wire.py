@@ -19,7 +19,7 @@ from penstock.protos import shard_pb2
 _PLAIN = [field.name for field in fields(Sampling) if field.name not in ("bias", "banned_ids")]
 """Fields of a sampling that are a number each."""
 _CONTINUED = Row(0, 0, from_last_sample=True, is_decode=True)[2:]
-"""What a row has besides its slot and its start if it is one of those that have columns of their own."""
+"""The fields besides slot and start of the rows that have columns of their own."""
 
 
 def encode_stream_limits(epoch: int, limits: StreamLimits) -> shard_pb2.Order:

@@ -119,7 +119,7 @@ class _Front:
         self._engine = server.engine
         self._streams: dict[int, RemoteStream] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        """What is done for a request before it is submitted, by its id."""
+        """The tasks for requests before they are submitted, by the request's id."""
         self._replies: set[asyncio.Task[None]] = set()
         self._num_permits = 0
 

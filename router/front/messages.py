@@ -1,4 +1,4 @@
-"""What fronts and the engine's process tell one another, besides tokens.
+"""The messages between fronts and the engine's process, besides tokens.
 
 A token is told as `(id, token_id, logprob)`, and all else of a request as `(id, what)`, by the number that its front
 gave it.
@@ -25,7 +25,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What fronts must know of the engine: told at first, and when it may have changed."""
+    """The state of the engine that fronts must know: told at first, and when it may have changed."""
 
     facts: Facts
     kinds: tuple[Facts, ...]

@@ -15,7 +15,7 @@ class RemoteAdapters(Registry):
         self._ask = ask
 
     def know(self, known: messages.KnownAdapters) -> None:
-        """Takes what the engine's process has told."""
+        """Takes the adapters that the engine's process has told of."""
         self._sources = {source.name: source for source in known.sources}
         self._removed = dict.fromkeys(known.removed)
 

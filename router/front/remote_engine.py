@@ -165,8 +165,8 @@ class RemoteEngine:
         return 0.0 if self._channel is None else float(await self.ask(messages.StalledSeconds()))
 
     async def ask(self, ask: messages.Ask) -> Any:
-        """Returns what the engine's process replies; raises the error that it replies. Raises Unhealthy if there is
-        none for too long."""
+        """Returns the reply of the engine's process, or raises the error in it. Raises Unhealthy if there is none for
+        too long."""
         return await self._ask(ask)
 
     def keep_waiting(self) -> None:
@@ -244,7 +244,7 @@ class RemoteEngine:
         self._downtime = asyncio.get_running_loop().call_later(self._max_downtime, self._expire)
 
     def _give_up_deadly(self) -> None:
-        """Fails what may be the cause of deaths of the engine's process, of which each was one more."""
+        """Fails the requests that may have caused the deaths of the engine's process."""
         self._deaths.update(self._requests.keys())
         for id in [id for id, deaths in self._deaths.items() if deaths >= MAX_DEATHS]:
             self._requests.fail(id, KilledGroup(
@@ -278,7 +278,7 @@ class RemoteEngine:
             self._requests.deliver(sampled)
 
     def _note(self, id: int, what: object) -> None:
-        """Takes what is rarer than a token. What is of a request that has ended is dropped."""
+        """Takes a message that is rarer than a token. Messages of a request that has ended are dropped."""
         state = self._requests.get(id)
         if state is None:
             return

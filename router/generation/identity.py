@@ -26,7 +26,7 @@ _ID = re.compile(r"([0-9a-f]{16})\.([0-9]{1,20})\.([0-9a-f]{8})\.([0-9]{1,10}(?:
 
 
 class Names(NamedTuple):
-    """What the parts of a wish are called where the client writes them, for errors to name; HTTP's are headers."""
+    """The names of a wish's parts where the client writes them, for errors to name; HTTP's are headers."""
 
     resume: str = RESUME
     repeat: str = REPEAT
@@ -39,7 +39,7 @@ HEADERS = Names()
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a client wants of an answer beside what its request says, as it has written it; None for what it has not.
+    """The wish of a client beside its request, as it has written it; None for absent parts.
 
     The answer is to go on behind the event `resume_after`, of whose tokens `output_ids` may be the first; or it is to
     be the answer `repeat`, once more; or one of which each request with this `key` gets the same.
@@ -118,10 +118,9 @@ async def identify(
 ) -> Identity:
     """Returns which answers a request gets: those that its client wishes for, or new ones.
 
-    What the answers' events tell is decided by `rendering`, too, of the request, and by `flags` of the server. Raises
+    The content of the answers' events depends on the request's `rendering`, too, and on the server's `flags`. Raises
     ValidationError for a wish that can't be read or does not fit the request, and AnotherAnswer if this server would
-    answer otherwise.
-    """
+    answer otherwise."""
     digest, names = _digest(specs, rendering), wish.names
     # More are refused by a rule.
     num_answers = min(sum(spec.num_answers for spec in specs), service.limits.max_concurrent_requests)

@@ -123,7 +123,7 @@ _OPENAI: Refused = {
     "guided_json": (), "guided_regex": (), "guided_choice": (), "guided_grammar": (), "echo": _OFF,
     "suffix": ("",), **_CHATS,
 }
-"""What OpenAI's routes have under a name that TGI's do not know."""
+"""The fields of OpenAI's routes whose names TGI's do not know."""
 
 REFUSED_IN_PROMPTS = _PROMPTS
 REFUSED_IN_TEMPLATES: Refused = {name: neutral for name, neutral in _PEERS.items() if name not in _PROMPTS}

@@ -51,5 +51,5 @@ class PoisonMemory:
 
 
 def _digest(spec: GenerationSpec) -> bytes:
-    """Returns what tells requests apart. A seed that was drawn for one is no part of it."""
+    """Returns a digest that tells requests apart. A seed that was drawn for one is no part of it."""
     return hashlib.sha256(repr(spec).encode("utf-8", "surrogatepass")).digest()

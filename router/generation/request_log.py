@@ -36,7 +36,7 @@ def status_of(record: RequestRecord, status: int) -> int:
 
 
 def _fields(record: RequestRecord, status: int, path: str | None) -> Fields:
-    """Returns what is known of a request, by the names of TGI's where it has them; None stands for what is not."""
+    """Returns the fields of a request's line, by TGI's names where it has them; None stands for unknown values."""
     asked: Fields = {
         "request_id": request_id.current(), "route": record.route, "path": _cut(path), "status": status,
         "key": _cut(record.key), "error": record.error.error_type if record.error else None}

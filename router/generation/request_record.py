@@ -1,5 +1,5 @@
-"""What is remembered of a request while it is answered, by whichever API it came; its line in the log and its spans are
-made of it."""
+"""The record of a request while it is answered, by whichever API it came; its line in the log and its spans are made of
+it."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -64,7 +64,7 @@ class RequestRecord:
 
 
 class Generation:
-    """What is remembered of a call of `answering`. Times are of `time.monotonic`."""
+    """The record of a call of `answering`. Times are of `time.monotonic`."""
 
     def __init__(self, context: bytes, specs: Sequence[GenerationSpec], is_stream: bool) -> None:
         self.specs = specs
@@ -98,7 +98,7 @@ def current() -> RequestRecord:
 
 @contextmanager
 def recording(route: str) -> Iterator[RequestRecord]:
-    """Remembers what the block does for a request."""
+    """Records the work of the block for a request."""
     token = _current.set(record := RequestRecord(route))
     try:
         yield record

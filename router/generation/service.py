@@ -46,7 +46,7 @@ class Service:
 
     @property
     def limits(self) -> Limits:
-        """What a request may ask for now."""
+        """The limits of requests now."""
         return self.engine.limits
 
     @property

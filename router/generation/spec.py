@@ -1,4 +1,4 @@
-"""What a client asks for of one prompt, in the terms that all APIs share."""
+"""A client's request for one prompt, in the terms that all APIs share."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from penstock.router.generation.parameters import Parameters
 
 
 class FieldNames(NamedTuple):
-    """What fields are called where the client writes them, for errors to name; these are TGI's names."""
+    """The names of fields where the client writes them, for errors to name; these are TGI's."""
 
     inputs: str = "inputs"
     max_new_tokens: str = "max_new_tokens"
@@ -21,7 +21,7 @@ TGI_NAMES = FieldNames()
 
 @dataclass(frozen=True, slots=True)
 class GenerationSpec:
-    """What a client asks for of one prompt, by whichever API, before it is checked. The defaults are TGI's ways.
+    """A client's request for one prompt, by whichever API, before it is checked. The defaults are TGI's ways.
 
     `inputs` is a text, or token ids. `n` answers share a seed and differ in their noise. With `is_greedy` nothing is
     sampled, whatever the parameters say. With `has_openai_penalties` the frequency penalty counts the output's tokens,

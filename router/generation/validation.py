@@ -1,4 +1,4 @@
-"""What a request may ask for: TGI's rules in TGI's order and words, and from them the request the engine takes."""
+"""Checks requests by TGI's rules, in TGI's order and words, and makes the engine's requests of them."""
 
 import math
 from collections.abc import Collection
@@ -54,7 +54,7 @@ _RANGES = {
 
 
 class Grammars(Protocol):
-    """What grammars are compiled by."""
+    """The compiler of grammars."""
 
     async def compile(self, spec: GrammarSpec) -> Grammar | GrammarSpec:
         """Returns the grammar, or the same spec if it was compiled where it is followed. Raises GrammarError."""

@@ -21,7 +21,7 @@ class Member:
         self.left = asyncio.Event()
         """Set once it is none of the router's groups any more."""
         self.task: asyncio.Task[None] | None = None
-        """What drives the engine."""
+        """The task that drives the engine."""
 
     @property
     def name(self) -> str:

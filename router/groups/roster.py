@@ -87,8 +87,8 @@ class Roster:
         return next((found.facts for found in self._waiting if fits(found.facts)), self._waiting[0].facts)
 
     def begin(self, groups: Groups, make_engine: Callable[[GrpcFleet, Facts], Engine]) -> None:
-        """Has the groups that were found, and those that will be, join `groups`. What `make_engine` raises of
-        LimitError has one refused."""
+        """Makes the groups that were found, and those that will be, join `groups`. A group is refused for which
+        `make_engine` raises LimitError."""
         self._groups, self._make_engine = groups, make_engine
         for found in self._waiting:
             self._admit(found)
@@ -268,7 +268,7 @@ async def _follow(fleet: GrpcFleet, member: Member) -> None:
 
 
 async def _patiently(ask: Callable[[], Coroutine[None, None, _Told]], name: str) -> _Told:
-    """Returns what is told, if need be at a later try: shards may be lost while they are asked."""
+    """Returns the reply of shards, if need be of a later try: they may be lost while they are asked."""
     told = ""
     while True:
         try:

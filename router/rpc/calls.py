@@ -66,7 +66,7 @@ class Calls:
             await _abort(context, error, name)
 
     def _answered(self, record: RequestRecord, status: int) -> None:
-        """Counts a call that has ended, and has the log tell of it."""
+        """Counts a call that has ended, and logs it."""
         self._metrics.answered(record.route, status)
         request_log.write(record, status)
 

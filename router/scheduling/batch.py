@@ -34,7 +34,7 @@ class Batch:
         self.memory = memory
         self.adapters = adapters
         self._copies: dict[Sequence, BlockCopy] = {}
-        """What is still to be copied for sequences that began as forks. The source is held until then."""
+        """The copies that are still to be made for sequences that began as forks. The source is held until then."""
 
     def admit(self, sequence: Sequence, matched: Node) -> None:
         """Lets a waiting sequence run behind the cached blocks that it was matched with. There is a slot for it."""
@@ -127,7 +127,7 @@ class Batch:
         return self.memory.fork(sequence, number, self.free_slots.pop())
 
     def drop_forks(self, sequence: Sequence) -> None:
-        """Takes back what the forks of a sequence hold, whose step is back or lost."""
+        """Takes back the slots and blocks of a sequence's forks, whose step is back or lost."""
         while sequence.forks:
             fork = sequence.forks.pop()
             self.memory.cache.release(fork.blocks)
@@ -139,7 +139,7 @@ class Batch:
             self.cleared_slots.append(slot)
 
     def take_copies(self) -> list[BlockCopy]:
-        """Returns what the next plan has to copy for sequences that began as forks."""
+        """Returns the copies that the next plan must order for sequences that began as forks."""
         copies = [*self._copies.values()]
         if copies:
             self.memory.cache.release([copy.source for copy in copies])

@@ -1,4 +1,4 @@
-"""What the scheduler tells of sequences once a step's result, or the loss of a group, is known."""
+"""The scheduler's reports of sequences once a step's result, or the loss of a group, is known."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -37,7 +37,7 @@ class PromptLogprobsPart:
 
 
 Confirmed = Sampled | PromptLogprobsPart | Verified
-"""What a step's result tells of a sequence."""
+"""A report of a sequence, made of a step's result."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What is known of a sequence from the deaths of groups that ran it."""
+"""The record of a sequence from the deaths of groups that ran it."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -27,7 +27,7 @@ class DeathRecord:
 
 
 class Released(NamedTuple):
-    """What goes with a sequence to another group: its age, its confirmed output, and its record."""
+    """The parts of a sequence that go with it to another group: its age, its confirmed output, and its record."""
 
     age: int
     output: list[int]

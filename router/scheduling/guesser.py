@@ -23,7 +23,7 @@ class Alternative:
 
 
 class Guesser(Protocol):
-    """What the scheduler wants of a sequence's guesses. Nothing of an answer depends on them but its speed."""
+    """The guesses of a sequence, as the scheduler asks for them. Nothing of an answer depends on them but its speed."""
 
     def note(self, token_id: int) -> None:
         """Takes in that a token was appended to the sequence."""

@@ -25,7 +25,7 @@ class Occupancy(NamedTuple):
     """Why those wait that wait."""
 
     def while_away(self) -> "Occupancy":
-        """Returns what this is for a group that is away: it has no memory to give, and that is why sequences wait."""
+        """Returns the occupancy of a group that is away: it has no memory to give, and that is why sequences wait."""
         return self._replace(free_blocks=0, waits={WaitReason.GROUP: self.num_waiting})
 
 

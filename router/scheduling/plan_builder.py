@@ -20,7 +20,7 @@ class PlanBuilder:
         self.chunks: list[tuple[int, int, int]] = []
 
     def add(self, sequence: Sequence, row: Row) -> None:
-        """Adds a row that the budget has room for. What the row computes counts as planned for its sequence."""
+        """Adds a row that the budget has room for. The row's tokens count as planned for its sequence."""
         self.rows.append((sequence, row))
         num_inputs = row.num_inputs
         self.budget -= num_inputs

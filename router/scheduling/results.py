@@ -1,4 +1,4 @@
-"""What the results of a step's rows mean for its sequences."""
+"""Applies the results of a step's rows to its sequences."""
 
 from collections.abc import Collection
 from collections.abc import Sequence as Items
@@ -34,7 +34,7 @@ def take_answer(sequence: Sequence, row: Row, answers: dict[int, RowResult]) -> 
 def take_in(
     sequence: Sequence, row: Row, answer: RowResult, eos_token_ids: Collection[int], memory: KvMemory
 ) -> Items[Confirmed]:
-    """Appends what a row yielded to its sequence, and returns it, its tokens last."""
+    """Appends a row's results to its sequence, and returns the reports of them, its tokens last."""
     if not row.num_guesses and not row.prompt_logprob_ids and not sequence.forks:
         assert not answer.prompt_logprobs, f"{len(answer.prompt_logprobs)} prompt logprobs, and none were asked for"
         return append(sequence, answer, eos_token_ids, memory)
@@ -45,7 +45,7 @@ def take_in(
 
 
 def take_back(sequence: Sequence, row: Row, answer: RowResult) -> None:
-    """Takes back what was computed of guesses that were wrong, if the row had any."""
+    """Takes back the computed tokens of wrong guesses, if the row had any."""
     if row.num_guesses:
         num_accepted = len(answer.token_ids) - 1
         assert 0 <= num_accepted <= row.num_guesses, f"{num_accepted} of {row.num_guesses} guesses are right"

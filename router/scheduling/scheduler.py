@@ -228,7 +228,7 @@ class Scheduler:
             self._decode(suspect, builder, is_alone=True)
 
     def commit(self, result: StepResult) -> list[Confirmed]:
-        """Appends and returns what the oldest step in flight yielded; drops what is of sequences that ended since."""
+        """Appends and returns the results of the oldest step in flight; drops those of sequences that ended since."""
         assert self._in_flight, f"result of step {result.step_id}, but none is in flight"
         step_id, rows = self._in_flight.popleft()
         assert result.step_id == step_id, f"result of step {result.step_id}, expected {step_id}"
@@ -287,14 +287,14 @@ class Scheduler:
             self._batch.admit_fork(sequence, parent)
 
     def accuse(self) -> None:
-        """Suspects what the steps in flight name: the group has died, or hangs."""
+        """Suspects the sequences that the steps in flight name: the group has died, or hangs."""
         named = {s for _, rows in self._in_flight for s, _ in rows if s.status is not Status.FINISHED}
         self._suspects.accuse(sorted(named, key=by_age))
 
     def forget_all(self, accuses: bool = True) -> Forgotten:
-        """Lets all sequences wait again: the group is lost with every step in flight. What was in flight is suspected,
-        unless it is known that no request is to blame. What the prefix cache has is of results that came back; if the
-        group lost its memory too, `resize` comes next."""
+        """Lets all sequences wait again: the group is lost with every step in flight. Sequences in flight are
+        suspected, unless it is known that no request is to blame. The prefix cache has blocks of results that came
+        back; if the group lost its memory too, `resize` comes next."""
         if accuses:
             self.accuse()
         self._in_flight.clear()
@@ -324,7 +324,7 @@ class Scheduler:
         return too_long
 
     def release(self, sequence_id: int) -> Released:
-        """Ends a sequence here, since another group goes on with it; returns what goes there."""
+        """Ends a sequence here, since another group goes on with it; returns the parts that go there."""
         sequence = self._sequences[sequence_id]
         released = Released(sequence.age, sequence.tokens[sequence.prompt_length:], replace(sequence.record))
         self.finish(sequence_id, FinishReason.MOVED)

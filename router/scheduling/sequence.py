@@ -82,7 +82,7 @@ class Sequence:
     age: int = -1
     """The arrival number, which the sequence keeps when it is preempted, and in whichever group: its id by default."""
     record: DeathRecord = field(default_factory=DeathRecord)
-    """What is known of it from deaths of groups."""
+    """Its record from deaths of groups."""
 
     def __post_init__(self) -> None:
         if self.age < 0:

@@ -1,12 +1,12 @@
 """Finds the sequence that kills its group, by bisection, while all others go on.
 
-Whatever ran when the group died is suspected, and returns together with everything else: most often the machine was at
-fault, and one replay at full batch is all that the death costs. If the group dies again with suspects in flight, one of
-them is probably to blame. They are halved: the first half runs, beside what nobody suspects, and the second waits until
-all of the first are cleared or one more death has narrowed them down. What was in flight with them for the first time
-may be to blame as well, and is tried together, behind both halves; what was cleared before is pardoned
-`MAX_PARDONS` times. The last one left of a half runs alone, so that no other can be blamed for its deaths, and is
-given up after `MAX_SOLO_DEATHS`.
+All sequences that ran when the group died are suspected, and return together with everything else: most often the
+machine was at fault, and one replay at full batch is all that the death costs. If the group dies again with suspects in
+flight, one of them is probably to blame. They are halved: the first half runs, beside what nobody suspects, and the
+second waits until all of the first are cleared or one more death has narrowed them down. What was in flight with them
+for the first time may be to blame as well, and is tried together, behind both halves; what was cleared before is
+pardoned `MAX_PARDONS` times. The last one left of a half runs alone, so that no other can be blamed for its deaths, and
+is given up after `MAX_SOLO_DEATHS`.
 
 A sequence that kills whatever runs it causes at most ceil(log2 n) + 4 deaths, if no more than n sequences were in
 flight in any of them: one that accuses it, ceil(log2 n) until it is alone, and the last three. So does one that arrives

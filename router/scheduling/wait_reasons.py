@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class WaitReason(StrEnum):
-    """What a sequence waits for, as the latest plan found it."""
+    """The reason for which a sequence waits, as the latest plan found it."""
 
     SLOTS = "slots"
     """As many run as may run at once."""

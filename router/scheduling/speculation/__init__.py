@@ -1,2 +1,2 @@
-"""Guesses of what comes next, and how many a step should verify: no answer depends on it; may import contract and
+"""Guesses of the next tokens, and how many a step should verify: no answer depends on it; may import contract and
 scheduling."""

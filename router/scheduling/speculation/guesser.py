@@ -22,8 +22,8 @@ WEIGHT = 0.15
 
 
 class LookupGuesser:
-    """Guesses what a grammar forces, or what followed the last tokens before: that of the two which was right more
-    often, if both have something to say.
+    """Guesses the tokens that a grammar forces, or those that followed the last tokens before: that of the two which
+    was right more often, if both have something to say.
 
     Each token that comes is compared with the guesses for it, also while none is verified: so a sequence whose guesses
     are right is known before any step was spent on it.
@@ -87,7 +87,7 @@ class Share:
 
 
 class DraftedGuesser:
-    """Guesses what was there before, or has the draft model propose, whichever was right more often.
+    """Guesses tokens that were there before, or lets the draft model propose, whichever was right more often.
 
     The share of right proposals begins as other sequences' is of late, and is known only while some are verified. So it
     comes back, slowly, to what was hoped: what was not worth it for a while is tried again.

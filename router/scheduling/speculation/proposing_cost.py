@@ -4,7 +4,7 @@ from penstock.contract.plan import Plan
 from penstock.router.scheduling.speculation.step_cost import StepCost
 
 UNKNOWN_SHARE = 0.15
-"""What a round of proposals costs, as a share of a step of as many tokens, until a step has shown it."""
+"""The cost of a round of proposals, as a share of a step of as many tokens, until a step has shown it."""
 
 
 class ProposingCost:
@@ -16,7 +16,7 @@ class ProposingCost:
         self._round_cost = StepCost()
 
     def observe(self, plan: Plan, seconds: float) -> None:
-        """Takes in what the draft model took in a step. One with prompts, which it ran too, shows nothing of rounds."""
+        """Takes in the draft model's time in a step. One with prompts, which it ran too, shows nothing of rounds."""
         if plan.num_rounds and not plan.num_prompt_tokens:
             asking = sum(row.num_proposals > 0 for row in plan.rows)
             self._round_cost.observe(asking, seconds / plan.num_rounds)

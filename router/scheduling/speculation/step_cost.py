@@ -8,7 +8,8 @@ WEIGHT = 0.2
 WEIGHT_OF_SHORTER = 0.5
 """Of a step that was shorter: what holds a step up is no part of what its tokens cost."""
 UNKNOWN_SLOPE = 0.25
-"""What one token more adds to a step's time, as a share of the time of each token in it, until a step has shown it."""
+"""The time that one token more adds to a step, as a share of the time of each token in it, until a step has shown it.
+"""
 BOUNDS = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256,
           320, 384, 448, 512, 768, 1024, 2048, 4096]
 """The most tokens of each bucket: steps of about as many tokens take about as long."""
