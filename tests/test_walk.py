@@ -29,6 +29,7 @@ from penstock.router.text.tokenizer import Tokenizer
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.executor import Executor
+from penstock.shard.execution.facts import describe
 from penstock.shard.serving.agreement import Agreement
 from penstock.shard.serving.server import ShardServicer, generic_handler
 from penstock.shard.serving.worker import Worker
@@ -61,7 +62,7 @@ async def router_and_shard(folder: Path) -> AsyncIterator[TestClient]:
         executor = steps.submit(Executor, ShardConfig(model=DEMO_MODEL, kv_memory=1 << 24), Group()).result()
         worker = Worker(executor, Agreement(Group()), steps, sys.exit)
         server = grpc.aio.server()
-        server.add_generic_rpc_handlers([generic_handler(ShardServicer(executor.facts(256), worker))])
+        server.add_generic_rpc_handlers([generic_handler(ShardServicer(describe(executor, 256), worker))])
         server.add_insecure_port(target)
         await server.start()
         fleet, metrics = GrpcFleet([target]), Metrics(LIMITS)

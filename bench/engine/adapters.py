@@ -84,7 +84,7 @@ class Runs:
 
     def steps(self, case: Case, adapters: Sequence[int]) -> tuple[list[Step], list[Step]]:
         """Opens the executor for a case, and returns its steps of prompts and of decode rows."""
-        bounds = self.executor.bounds
+        bounds = self.executor.memory.bounds
         prompts = random_prompts(case.rows, case.prompt, bounds.vocab_size, FIRST_ID, self._seed)
         num_blocks = case.rows * -(-(case.prompt + case.new) // bounds.block_size)
         sequences = Sequences(prompts, case.new, bounds.block_size, range(num_blocks), adapters=adapters)

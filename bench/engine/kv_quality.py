@@ -81,7 +81,7 @@ def prompt_logprobs(windows: list[list[int]], kv_cache_dtype: KvCacheDtype) -> d
         for row in executor.execute(Step(step, tuple(range(TOGETHER)) if step else (), rows)).rows:
             logprobs += row.prompt_logprobs
             likeliest += [top[0][0] for top in row.prompt_top_logprobs]
-    size = sum(cache.data.shape[1] for cache in executor.caches) / BLOCK_SIZE
+    size = sum(cache.data.shape[1] for cache in executor.memory.caches) / BLOCK_SIZE
     return {"logprobs": logprobs, "likeliest": likeliest, "bytes": [size]}
 
 

@@ -47,7 +47,7 @@ class OwnEngine:
         self._numbers = count()
 
     def run(self, trial: Trial) -> Result:
-        bounds = self._executor.bounds
+        bounds = self._executor.memory.bounds
         sequences = trial_sequences(trial, bounds.vocab_size, bounds.block_size, next(self._numbers))
         self._executor.open(StreamLimits(0, trial.sequences, 1 << 20, sequences.blocks_each))
         prompts, decodes = list(sequences.prompt_steps(budget(trial))), list(sequences.decode_steps())

@@ -89,11 +89,11 @@ class Engine:
 
     def graphless(self) -> list[list[Answer]]:
         executor = self.runner.executor
-        graphs, executor.graphs = executor.graphs, None
+        graphs, executor.memory.graphs = executor.memory.graphs, None
         try:
             return [self._run(beside)]
         finally:
-            executor.graphs = graphs
+            executor.memory.graphs = graphs
 
     def speculated(self) -> list[list[Answer]]:
         """Verifies guesses of which some are wrong."""
@@ -127,10 +127,10 @@ class Engine:
         """Opens the executor. What it computed before is lost, unless some of it is to be found."""
         executor = self.runner.executor
         if not num_cached:
-            for cache in executor.caches:
+            for cache in executor.memory.caches:
                 if isinstance(cache, KvCache):
                     cache.data.fill_(0xFF)           # NaN in every format
-        bounds = executor.bounds
+        bounds = executor.memory.bounds
         executor.open(StreamLimits(
             0, max_slots=len(self.requests), max_step_tokens=1 << 20,
             max_blocks_per_slot=-(-bounds.context_length // bounds.block_size)))

@@ -84,7 +84,7 @@ class Runner:
 
     @property
     def kv_bytes(self) -> int:
-        return sum(cache.data.nbytes for cache in self.executor.caches)
+        return sum(cache.data.nbytes for cache in self.executor.memory.caches)
 
     def decode(self, batch: int, is_sampled: bool = False) -> Decoded:
         """Times decode steps, greedy ones or such with cutoffs."""
@@ -166,7 +166,7 @@ class Runner:
 
     def _open(self, *batches: tuple[int, int], length: int | None = None, is_sampled: bool = False) -> list[Sequences]:
         """Opens the executor for batches, each of so many sequences with so many new tokens."""
-        bounds = self.executor.bounds
+        bounds = self.executor.memory.bounds
         length = length or self._scale.prompt
         blocks = np.random.default_rng(0).permutation(bounds.num_blocks)
         opened: list[Sequences] = []

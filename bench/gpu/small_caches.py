@@ -37,7 +37,7 @@ def _measure(context: Context, dtype: CacheDtype) -> list[Record]:
 def _decode(context: Context, runner: Runner, dtype: CacheDtype, batch: int) -> Record:
     name = f"decode, {batch} × {context.scale.prompt}"
     decoded = runner.decode(batch)
-    token_bytes = runner.executor.kv_shape.block_bytes / BLOCK_SIZE
+    token_bytes = runner.executor.memory.kv_shape.block_bytes / BLOCK_SIZE
     num_bytes = Floor(context.scale).weight_bytes + batch * decoded.context * token_bytes
     share = Ceilings(context).share_of_copy(num_bytes, batch / decoded.tokens_per_second)
     usual = context.records.find("engine", name, "tokens/s")

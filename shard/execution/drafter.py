@@ -7,7 +7,7 @@ depends on them.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,6 +21,7 @@ from penstock.kernels.kv_cache import KvCache
 from penstock.kernels.paged_attention import allocate_cache
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
+from penstock.shard.devices.device import Moment
 from penstock.shard.execution.batch import pad, place
 from penstock.shard.execution.graphs import StepGraphs
 from penstock.shard.execution.kv_cache import KvShape, cache_dtype
@@ -49,94 +50,85 @@ class Span:
 
 
 class Drafter:
+    """Proposes how sequences go on: this one, of a shard without a draft model, proposes nothing and takes no memory.
+    """
+
+    context_length = 0                   # tokens of a sequence that the draft model takes
+    token_bytes = 0                      # of a token's keys and values
+    caches: Sequence[KvCache] = ()
+    graphs: StepGraphs | None = None     # captured once the memory has its size
+
+    def allocate(self, num_blocks: int) -> None: ...
+
+    def aside(self, num_blocks: int) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def new_graphs(self, config: ShardConfig) -> list[StepGraphs]:
+        return []
+
+    def open(self, max_slots: int) -> None: ...
+
+    def run(self, step: Step, slots: SlotTable) -> tuple[Step, Moment | None]:
+        """Returns the step with the proposals that rows want as drafts, and a mark behind the work."""
+        return step, None
+
+
+class DraftModel(Drafter):
     """Runs the draft model. All ranks of the group run the same steps in the same order."""
 
     def __init__(self, model: Model, shape: KvShape, group: Group) -> None:
         self.shape = shape
         self.context_length = model.facts.context_length
+        self.token_bytes = -(-shape.block_bytes // shape.block_size)
         self._model = model
         self._group = group
-        self._caches: list[KvCache] = []
         self._written = np.empty(0, np.int64)
-        self.graphs: StepGraphs | None = None  # captured once the memory has its size
-
-    @classmethod
-    def load(
-        cls, config: ShardConfig, group: Group, target: ModelFacts, progress: Progress | None = None
-    ) -> "Drafter | None":
-        """Reads this rank's part of the draft model, if there is one.
-
-        Raises ModelConfigError if it can't draft for the model of these facts, and what reading a checkpoint raises.
-        """
-        folder = config.draft_model
-        if folder is None:
-            return None
-        if not is_native(folder, AS_STORED):
-            raise ModelConfigError(f"{folder}: --draft-model-id needs one of the native architectures")
-        model = Decoder.load(folder, DTYPES[config.dtype] if config.dtype else None, group, progress)
-        layout = model.facts.layout
-        if layout.state is not None or target.layout.state is not None:
-            which = "the draft model" if layout.state is not None else "the model"
-            raise ModelConfigError(f"{folder}: --draft-model-id: {which} carries a state from token to token, from "
-                                   "which a wrong guess can't be taken back")
-        if model.facts.vocab_size != target.vocab_size:
-            raise ModelConfigError(f"{folder}: --draft-model-id: the draft model's vocabulary has "
-                                   f"{model.facts.vocab_size} tokens, and the model's {target.vocab_size}")
-        dtype = cache_dtype(config.kv_cache_dtype) or model.dtype
-        shape = KvShape(layout.num_caches, layout.num_kv_heads, layout.head_dim, config.block_size, dtype,
-                        layout.token_bytes)
-        return cls(model, shape, group)
-
-    @property
-    def token_bytes(self) -> int:
-        """Returns the bytes of a token's keys and values."""
-        return -(-self.shape.block_bytes // self.shape.block_size)
-
-    @property
-    def caches(self) -> Sequence[KvCache]:
-        return self._caches
 
     def allocate(self, num_blocks: int) -> None:
         """Replace the memory by one of so many blocks, all zero: a sequence may begin with blocks that were never
         written here. The system gives a processor's memory as it is first written to."""
         shape, size = self.shape, num_blocks * self.shape.block_bytes // max(1, self.shape.num_layers)
-        self._caches = []                # what was before must go first
+        self.caches = caches = []        # what was before must go first
         is_host = torch.device(dispatch.device()).type == "cpu"
         for _ in range(shape.num_layers):
             memory = torch.from_numpy(np.zeros(size, np.uint8)) if is_host else torch.zeros(
                 size, dtype=torch.uint8, device=dispatch.device())
-            self._caches.append(allocate_cache(
+            caches.append(allocate_cache(
                 num_blocks, block_size=shape.block_size, num_kv_heads=shape.num_kv_heads, head_dim=shape.head_dim,
                 dtype=shape.dtype, device=dispatch.device(), memory=memory))
 
     @contextmanager
     def aside(self, num_blocks: int) -> Iterator[None]:
         """Lets steps run, as they are, in a little memory of their own while the block runs."""
-        own = self._caches, self.graphs
+        own = self.caches, self.graphs
         self.allocate(num_blocks)
         self.graphs = None
         try:
             yield
         finally:
-            self._caches, self.graphs = own
+            self.caches, self.graphs = own
 
-    def new_graphs(self, config: ShardConfig) -> StepGraphs:
+    def new_graphs(self, config: ShardConfig) -> list[StepGraphs]:
         """Makes room for the steps that are to be captured. All are captured alike: of those in which each row has one
         token, the logits are computed behind them, too."""
-        bounds = Bounds(self.shape.block_size, self._caches[0].num_blocks - 1, self.context_length,
+        bounds = Bounds(self.shape.block_size, self.caches[0].num_blocks - 1, self.context_length,
                         self._model.facts.vocab_size)
         sizes = config.mixed_graph_sizes if self._model.is_capturable else ()
-        return StepGraphs(self._model, self._caches, bounds, (), sizes, config.max_step_rows)
+        return [StepGraphs(self._model, self.caches, bounds, (), sizes, config.max_step_rows)]
 
     def open(self, max_slots: int) -> None:
         """Begin with empty slots."""
         self._written = np.zeros(max_slots, np.int64)
 
-    def run(self, step: Step, slots: SlotTable) -> Step:
+    def run(self, step: Step, slots: SlotTable) -> tuple[Step, Moment | None]:
         """Take in what the draft model is to know of a step that `slots` has taken in, and propose what rows want.
 
-        Returns the step with the proposals as drafts. Only one with such rows waits for the device.
+        Returns the step with the proposals as drafts, and a mark behind the work. Only a step with such rows waits for
+        the device.
         """
+        return self._with_proposals(step, slots), slots.device.mark()
+
+    def _with_proposals(self, step: Step, slots: SlotTable) -> Step:
         asking = sorted((row for row in step.rows if row.num_proposals), key=lambda row: -row.num_proposals)
         spans = self._to_take_in(step.rows, asking)
         if not spans:
@@ -199,7 +191,7 @@ class Drafter:
         ids = slots.kept(there["places"])
         if self.graphs and padding:
             return self.graphs.forward(ids, metadata, padding)
-        return self._model.forward(ids, metadata, self._caches)
+        return self._model.forward(ids, metadata, self.caches)
 
     def _choose(
         self, hidden: Hidden, output_rows: npt.NDArray[np.int64], rows: Sequence[Row], number: int, slots: SlotTable
@@ -213,6 +205,33 @@ class Drafter:
         self._group.broadcast(ids)
         slots.keep(places_there, ids)
         return ids
+
+
+def load_drafter(
+    config: ShardConfig, group: Group, target: ModelFacts, progress: Progress | None = None
+) -> Drafter:
+    """Reads this rank's part of the draft model, if there is one.
+
+    Raises ModelConfigError if it can't draft for the model of these facts, and what reading a checkpoint raises.
+    """
+    folder = config.draft_model
+    if folder is None:
+        return Drafter()
+    if not is_native(folder, AS_STORED):
+        raise ModelConfigError(f"{folder}: --draft-model-id needs one of the native architectures")
+    model = Decoder.load(folder, DTYPES[config.dtype] if config.dtype else None, group, progress)
+    layout = model.facts.layout
+    if layout.state is not None or target.layout.state is not None:
+        which = "the draft model" if layout.state is not None else "the model"
+        raise ModelConfigError(f"{folder}: --draft-model-id: {which} carries a state from token to token, from "
+                               "which a wrong guess can't be taken back")
+    if model.facts.vocab_size != target.vocab_size:
+        raise ModelConfigError(f"{folder}: --draft-model-id: the draft model's vocabulary has "
+                               f"{model.facts.vocab_size} tokens, and the model's {target.vocab_size}")
+    dtype = cache_dtype(config.kv_cache_dtype) or model.dtype
+    shape = KvShape(layout.num_caches, layout.num_kv_heads, layout.head_dim, config.block_size, dtype,
+                    layout.token_bytes)
+    return DraftModel(model, shape, group)
 
 
 def _with_drafts(rows: Sequence[Row], ids: npt.NDArray[np.int64]) -> Iterator[Row]:

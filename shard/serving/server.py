@@ -73,14 +73,15 @@ class Stream:
     def masks(self, step_id: int) -> Masks:
         return self.late_masks.take(step_id)
 
-    def answer(self, result: StepResult) -> None:
-        self._put(result)
+    def answer(self, result: StepResult | StreamError | None) -> None:
+        """Queue a result, the error that ends the stream, or None for its end."""
+        self._loop.call_soon_threadsafe(self._answers.put_nowait, result)
 
     def finish(self) -> None:
-        self._put(None)
+        self.answer(None)
 
     def fail(self, code: grpc.StatusCode, message: str) -> None:
-        self._put(StreamError(code, message))
+        self.answer(StreamError(code, message))
 
     def abort(self, message: str) -> None:
         """End the stream with a message, unless it has ended."""
@@ -102,9 +103,6 @@ class Stream:
             if isinstance(answer, StreamError):
                 raise answer
             yield answer
-
-    def _put(self, answer: StepResult | StreamError | None) -> None:
-        self._loop.call_soon_threadsafe(self._answers.put_nowait, answer)
 
 
 class ShardServicer:
@@ -239,11 +237,11 @@ class ShardServicer:
                     work = wire.decode_plan(message.plan, step_id)
                     if self._facts.answers:
                         stream.late_masks.expect(work)
-                self._worker.put(Order(stream, work, encoded))
+                self._worker.submit(Order(stream, work, encoded))
                 step_id += 1
             if waiting := stream.late_masks.expected_steps:
                 raise ValueError(f"the orders ended before the masks of the steps {waiting}")
-            self._worker.put(Order(stream, None))
+            self._worker.submit(Order(stream, None))
         except (ValueError, DecodeError) as error:
             stream.fail(grpc.StatusCode.INVALID_ARGUMENT, str(error))
 

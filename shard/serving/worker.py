@@ -94,7 +94,7 @@ class Progress:
 
 
 class Worker:
-    """Runs the orders that `put` queues, on the one thread of `steps`. Orders of a caller that is gone are skipped.
+    """Runs the orders that are submitted, on the one thread of `steps`. Orders of a caller that is gone are skipped.
 
     `results` is one thread too, which finishes the steps that are launched; None for a device that runs nothing behind
     its host. `orders` is another, which agrees on orders while steps run; None lets `steps` do so. A step that raises
@@ -119,8 +119,8 @@ class Worker:
         self._is_agreeing = False
         self._is_stopping = False
 
-    def put(self, order: Order) -> None:
-        (self._orders or self._steps).submit(self._guard, self._serve, order)
+    def submit(self, order: Order) -> None:
+        (self._orders or self._steps).submit(self._safely, self._agree_on, order)
 
     def stop(self) -> None:
         """Wait for the end of the steps that have begun; no other begins.
@@ -137,7 +137,8 @@ class Worker:
             self._steps.submit(lambda: None).result()  # behind all that was agreed on
         self._drain()
 
-    def _guard(self, work: Callable[..., None], *args: Any) -> None:
+    def _safely(self, work: Callable[..., None], *args: Any) -> None:
+        """Do the work; an error in it ends the shard."""
         try:
             work(*args)
         except Exception:
@@ -146,48 +147,45 @@ class Worker:
                 log.exception("a step failed, the shard ends")
                 self._die()
 
-    def _serve(self, order: Order) -> None:
+    def _agree_on(self, order: Order) -> None:
+        """Execute an order once all ranks have it. One whose caller is gone is skipped."""
         with self._is_serving:
             # Another rank may be in the middle of a step that this one agreed to and then skipped: an exchange for the
             # next order would reach it as the model's numbers.
             if self._is_stopping or order.caller.ended.is_set():
                 return
-            is_common = order.work is None or self._agree(order)
+            is_common = True
+            if order.work is not None:
+                self._is_agreeing = True
+                is_common = self._agreement.reach(
+                    order.encoded, isinstance(order.work, StreamLimits), order.caller.ended)
+                self._is_agreeing = False
             if self._orders is None:
-                self._follow(order, is_common)
+                self._execute(order, is_common)
             else:
-                self._steps.submit(self._guard, self._follow, order, is_common)
+                self._steps.submit(self._safely, self._execute, order, is_common)
 
-    def _follow(self, order: Order, is_common: bool) -> None:
+    def _execute(self, order: Order, is_common: bool) -> None:
+        """Launch a step, and see to its end; all other orders wait for the steps before them."""
+        if is_common and isinstance(order.work, Step):
+            self.progress.launch()
+            launched = self._executor.launch(order.work, partial(order.caller.masks, order.work.step_id))
+            if self._results is None:
+                self._finish(launched, order.caller)
+                return
+            self._in_flight = [
+                *(future for future in self._in_flight if not future.done()),
+                self._results.submit(self._safely, self._finish, launched, order.caller)]
+            return
+        self._drain()
         if order.work is None:
-            self._drain()
             order.caller.finish()
         elif not is_common:
-            self._drain()
             order.caller.drop()
         elif isinstance(order.work, StreamLimits):
-            self._drain()
             self._executor.open(order.work)
             if self._observer is not None:
                 self._observer.opened()
-        else:
-            self._run(order.work, order.caller)
-
-    def _agree(self, order: Order) -> bool:
-        self._is_agreeing = True
-        is_common = self._agreement.reach(order.encoded, isinstance(order.work, StreamLimits), order.caller.ended)
-        self._is_agreeing = False
-        return is_common
-
-    def _run(self, step: Step, caller: Caller) -> None:
-        self.progress.launch()
-        launched = self._executor.launch(step, partial(caller.masks, step.step_id))
-        if self._results is None:
-            self._finish(launched, caller)
-            return
-        self._in_flight = [
-            *(future for future in self._in_flight if not future.done()),
-            self._results.submit(self._guard, self._finish, launched, caller)]
 
     def _finish(self, launched: Launched, caller: Caller) -> None:
         result = self._executor.finish(launched)

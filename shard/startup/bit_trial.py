@@ -27,7 +27,7 @@ def keeps_bits(executor: Executor, group: Group) -> bool:
     bounds = smallest_bounds(executor, group)
     lengths = [min(length, bounds.context_length) for length in LENGTHS[:bounds.num_states]]
     num_blocks = sum(-(-length // bounds.block_size) for length in lengths)
-    with executor.aside(num_blocks):
+    with executor.memory.aside(num_blocks):
         is_kept = _compare(executor, prompts(bounds, lengths))
     verdict = torch.tensor([int(is_kept)])
     group.broadcast(verdict)
@@ -38,7 +38,7 @@ def _compare(executor: Executor, together: Step) -> bool:
     """Tells whether the prompts of a step have the same logits alone and in chunks."""
     lengths = [len(row.token_ids) for row in together.rows]
     limits = StreamLimits(0, max_slots=len(lengths), max_step_tokens=sum(lengths),
-                          max_blocks_per_slot=-(-max(lengths) // executor.bounds.block_size))
+                          max_blocks_per_slot=-(-max(lengths) // executor.memory.bounds.block_size))
 
     def logits_of(*steps: Step) -> list[Tensor]:
         executor.open(limits)

@@ -8,6 +8,7 @@ import torch
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
 from penstock.shard.devices import gpu
+from penstock.shard.execution.captures import capture
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.gpu_memory import out_of_memory
 from penstock.shard.models.unfollowed import absent_sizes, unfollowed
@@ -33,7 +34,7 @@ def load(config: ShardConfig, group: Group, progress: LoadProgress | None = None
         if gpu.is_used():
             largest_step = fit_kv_memory(executor, config)
             warm_up(executor, group, config, progress)
-            executor.capture(progress)
+            capture(executor, progress)
             check_memory(executor, config, largest_step)
         elif config.rank == 0:
             _say_what_has_no_effect(config)

@@ -46,16 +46,17 @@ def settle_step_tokens(executor: Executor, group: Group, most: int = MAX_TOKENS)
 
     The memory that earlier shards left is of use only if every rank has its part of it.
     """
-    found = executor.kept.found if executor.kept else None
+    kept = executor.memory.kept
+    found = kept.found if kept else None
     known = [found.step_tokens, found.is_whole] if found else [0, False]
     step_tokens, is_whole = group.all_gather(torch.tensor(known)).min(dim=0).values.tolist()
-    if executor.kept and not is_whole:
-        executor.kept.forget()
+    if kept and not is_whole:
+        kept.forget()
     if not step_tokens:
         return measure_step_tokens(executor, group, most)
-    with executor.aside(num_blocks=1):
+    with executor.memory.aside(num_blocks=1):
         executor.open(StreamLimits(0, max_slots=1, max_step_tokens=GRAIN, max_blocks_per_slot=1))
-        _check(executor.execute(full_prompts(executor.bounds, 1)))
+        _check(executor.execute(full_prompts(executor.memory.bounds, 1)))
         executor.close()
     return int(step_tokens)
 
@@ -71,7 +72,7 @@ def _check(result: StepResult) -> None:
 def _seconds(executor: Executor, group: Group, num_tokens: int) -> float:
     """Returns the slowest rank's time for a step, that of the last stage if there are several. The results are there,
     so both times hold all that a GPU had to do."""
-    result = executor.execute(full_prompts(executor.bounds, num_tokens))
+    result = executor.execute(full_prompts(executor.memory.bounds, num_tokens))
     taken = torch.tensor([result.draft_ns + result.forward_ns + result.sample_ns])
     return int(group.all_gather(taken).max()) / 1e9
 
@@ -79,7 +80,7 @@ def _seconds(executor: Executor, group: Group, num_tokens: int) -> float:
 def smallest_bounds(executor: Executor, group: Group) -> Bounds:
     """Returns the executor's bounds, with as many blocks and states as every rank of the group has. All ranks call it
     together."""
-    bounds = executor.bounds
+    bounds = executor.memory.bounds
     own = torch.tensor([bounds.num_blocks, bounds.num_states or 0])
     num_blocks, num_states = group.all_gather(own).min(dim=0).values.tolist()
     return replace(bounds, num_blocks=num_blocks, num_states=num_states or None)

@@ -15,6 +15,7 @@ from penstock.shard.communication.network_links import Network
 from penstock.shard.config import ShardConfig, physical_cores
 from penstock.shard.devices import gpu, machine
 from penstock.shard.execution.executor import Executor
+from penstock.shard.execution.facts import describe
 from penstock.shard.models.model import NATIVE
 from penstock.shard.process import ParentWatch
 from penstock.shard.progress import LoadProgress
@@ -60,18 +61,18 @@ def run(config: ShardConfig, progress: LoadProgress, watch: ParentWatch | None, 
     phases.end("model")
     if config.rank == 0:
         log.info(machine.describe(len(physical_cores())))
-    reserve_at_start(executor.kept, progress, group.num_local)
+    reserve_at_start(executor.memory.kept, progress, group.num_local)
     phases.end("KV memory")
     step_tokens = steps.submit(_measure, config, executor, group).result()
     is_native = executor.model.facts.implementation == NATIVE
-    facts = executor.facts(step_tokens, is_native or steps.submit(keeps_bits, executor, group).result())
+    facts = describe(executor, step_tokens, is_native or steps.submit(keeps_bits, executor, group).result())
     settle()
     phases.end("first steps")
     log.info("kernels %s, dtype %s, %d blocks of %d tokens, %d threads, %d prompt tokens a step, numerics %s; %s; %s",
              dispatch.path(), facts.dtype, facts.num_blocks, facts.block_size, num_threads,
              facts.step_tokens, facts.numerics, batches(config, facts.keeps_bits), _equality(executor))
-    if executor.kept and not executor.kept.is_reserved:
-        executor.kept.reserve_in_idle_time()
+    if executor.memory.kept and not executor.memory.kept.is_reserved:
+        executor.memory.kept.reserve_in_idle_time()
     results = ThreadPoolExecutor(1, "results", gpu.choose, (config,)) if gpu.is_used() else None
     orders = ThreadPoolExecutor(1, "orders") if has_stages else None
     with _tracing(config) as observer:
@@ -94,17 +95,18 @@ def _meet(config: ShardConfig) -> distributed.Group:
 def _measure(config: ShardConfig, executor: Executor, group: distributed.Group) -> int:
     """Returns the step tokens, and announces how much memory this shard may come to use. A shard that takes the place
     of another announces nothing new, nor does one whose memory is a GPU's."""
+    memory = executor.memory
     most = min(MAX_TOKENS, config.max_step_tokens) if gpu.is_used() else MAX_TOKENS
     settle = partial(settle_step_tokens, executor, group, most)
-    if gpu.is_used() or (executor.kept and executor.kept.found):
+    if gpu.is_used() or (memory.kept and memory.kept.found):
         return settle()
-    kv = max(sum(memory.data.nbytes for memory in executor.caches),  # what comes with each sequence has the same room
-             executor.bounds.num_blocks * executor.kv_shape.block_bytes)
+    kv = max(sum(layer.data.nbytes for layer in memory.caches),  # what comes with each sequence has the same room
+             memory.bounds.num_blocks * memory.kv_shape.block_bytes)
     step_tokens, found = promise.measured(
-        settle, kv, config.max_step_tokens, config.max_step_rows * executor.bounds.vocab_size, config.adapter_memory)
+        settle, kv, config.max_step_tokens, config.max_step_rows * memory.bounds.vocab_size, config.adapter_memory)
     if found is not None:
         log.info("%s", found)
-        is_kv_reserved = executor.kept is not None and executor.kept.is_reserved
+        is_kv_reserved = memory.kept is not None and memory.kept.is_reserved
         if excess := found.excess(machine.available_memory(), group.num_local, is_kv_reserved):
             log.warning("%s", excess)
     return step_tokens

@@ -10,6 +10,7 @@ import numpy as np
 from penstock.kernels.sample.parameters import PARAMETERS
 from penstock.shard.config import ShardConfig
 from penstock.shard.devices import gpu
+from penstock.shard.execution.captures import new_graphs
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.gpu_memory import Needs, blocks_that_fit, check_room, graph_bytes, largest_lengths
 from penstock.shard.execution.graphs import StepGraphs
@@ -28,7 +29,7 @@ def fit_kv_memory(executor: Executor, config: ShardConfig) -> int:
 
     All ranks call it together. Raises KvMemoryError.
     """
-    graphs = executor.new_graphs()
+    memory, graphs = executor.memory, new_graphs(executor)
     caches = _cache_bytes(executor)
     step = gpu.measure(partial(run_largest_step, executor, config))
     results = _run_largest(graphs)
@@ -37,12 +38,12 @@ def fit_kv_memory(executor: Executor, config: ShardConfig) -> int:
         total=step.total, foreign=step.foreign, tensors=step.peak - caches,
         graphs=graph_bytes(captured.work, results, sum(len(each.paddings) for each in graphs)))
     del graphs                           # which holds on to the caches
-    num_blocks = blocks_that_fit(executor.kv_shape, needs, config, executor.bounds.context_length)
+    num_blocks = blocks_that_fit(memory.kv_shape, needs, config, memory.bounds.context_length)
     log.info("GPU memory: %.2f GiB, of which others use %.2f, weights and the largest step %.2f, graphs %.2f, "
              "keys and values %.2f", *(size / 2**30 for size in (
-                 needs.total, needs.foreign, needs.tensors, needs.graphs, num_blocks * executor.kv_shape.block_bytes)))
-    if num_blocks != executor.bounds.num_blocks:
-        executor.allocate(num_blocks)
+                 needs.total, needs.foreign, needs.tensors, needs.graphs, num_blocks * memory.kv_shape.block_bytes)))
+    if num_blocks != memory.bounds.num_blocks:
+        memory.allocate(num_blocks)
     return step.work
 
 
@@ -61,21 +62,21 @@ def _run_largest(graphs: Sequence[StepGraphs]) -> int:
 
 
 def _cache_bytes(executor: Executor) -> int:
-    drafts = executor.drafter.caches if executor.drafter else []
-    return sum(cache.data.nbytes for cache in [*executor.caches, *drafts])
+    return sum(cache.data.nbytes for cache in [*executor.memory.caches, *executor.drafter.caches])
 
 
 def run_largest_step(executor: Executor, config: ShardConfig) -> None:
     """Run as many tokens and rows as a step may have, sampled in every way, with tables as wide as the context makes
     them: attention shares a long sequence among programs, and has room for what each makes of it, in every row. It
     leaves the executor without slots."""
-    bounds = executor.bounds
+    bounds = executor.memory.bounds
     lengths = largest_lengths(bounds, config.max_step_tokens, config.max_step_rows)
     width = -(-bounds.context_length // bounds.block_size)
     executor.open(StreamLimits(0, max_slots=len(lengths), max_step_tokens=sum(lengths), max_blocks_per_slot=width))
     step = prompts(bounds, lengths, ALL_SAMPLERS)
-    if all(len(cache.data) for cache in executor.caches):  # else a sequence's memory is there from its first token on
-        for cache in executor.caches:
+    caches = executor.memory.caches
+    if all(len(cache.data) for cache in caches):  # else a sequence's memory is there from its first token on
+        for cache in caches:
             cache.data[0].zero_()        # which was never written, and is read now
         step = replace(step, rows=(_at_end(step.rows[0], bounds), *step.rows[1:]))
     executor.execute(step)

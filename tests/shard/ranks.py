@@ -79,13 +79,13 @@ def _run_rank(
 
 def run_program(executor: Executor, program: Program) -> Outputs:
     """On the rank that answers. What the KV memory held before is poison: all bits set are NaN in every format."""
-    for cache in executor.caches:
+    for cache in executor.memory.caches:
         cache.data.fill_(0xFF)
     executor.open(program.limits)
     outputs: Outputs = [[] for _ in range(program.limits.max_slots)]
     collected: list[list[RowResult]] = [[] for _ in outputs]
     for index, (step, owners) in enumerate(zip(program.steps, program.owners, strict=True)):
-        masks = program.masks(index, executor.bounds.vocab_size)
+        masks = program.masks(index, executor.memory.bounds.vocab_size)
         results, sampled_from = execute(executor, step, masks)
         if sampled_from is None:
             continue

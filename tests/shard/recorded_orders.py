@@ -79,7 +79,7 @@ def _replay_on_rank(
     executor = Executor(replace(config, rank=rank), group)
     for number, path in (adapters or {}).items():
         executor.adapters.load(number, path).result()
-    for cache in executor.caches:
+    for cache in executor.memory.caches:
         cache.data.fill_(0xFF)           # as NaN in every format
     answers = [_launch(executor, *order) for order in given if isinstance(order, tuple) or executor.open(order)]
     executor.close()

@@ -131,11 +131,11 @@ class _Driver:
         self._executor = executor
         self._requests = requests
         self._traffic = traffic
-        self._max_slots = min(traffic.max_step_tokens - 1, executor.bounds.num_states or traffic.max_step_tokens)
+        self._max_slots = min(traffic.max_step_tokens - 1, executor.memory.bounds.num_states or traffic.max_step_tokens)
         self._arrivals = deque(sorted(zip(traffic.arrivals or [0] * len(requests), range(len(requests)), strict=True)))
         self._scheduler = Scheduler(
-            block_size=executor.bounds.block_size, num_blocks=traffic.num_blocks, max_slots=self._max_slots,
-            max_step_tokens=traffic.max_step_tokens, shares_prefixes=executor.bounds.num_states is None,
+            block_size=executor.memory.bounds.block_size, num_blocks=traffic.num_blocks, max_slots=self._max_slots,
+            max_step_tokens=traffic.max_step_tokens, shares_prefixes=executor.memory.bounds.num_states is None,
             speculation=Speculation(most, 64) if (most := traffic.guesses or traffic.proposals) else None)
         if self._scheduler.speculation:
             for num_tokens in (1, 64):   # as if more of them cost nothing
@@ -168,10 +168,9 @@ class _Driver:
 
     def _open(self) -> None:
         unknown = [block for block in range(self._traffic.num_blocks) if block not in self._scheduler.memory.cache]
-        drafts = self._executor.drafter.caches if self._executor.drafter else []
-        for memory in [*self._executor.caches, *drafts]:
+        for memory in [*self._executor.memory.caches, *self._executor.drafter.caches]:
             memory.data[unknown if isinstance(memory, KvCache) else slice(None)] = 0xFF
-        bounds, most = self._executor.bounds, self._traffic.max_step_tokens
+        bounds, most = self._executor.memory.bounds, self._traffic.max_step_tokens
         self._executor.open(StreamLimits(1, self._max_slots, most, -(-bounds.context_length // bounds.block_size)))
 
     def _add(self, index: int) -> None:
@@ -186,7 +185,7 @@ class _Driver:
             guesser = Prompter(tokens, [sampled.token_id for sampled in self._expected[index]], seed=index)
             if self._traffic.proposals and request.mask_seed is None:
                 others = guesser if self._traffic.guesses_too else None
-                guesser = Asker(tokens, self._executor.bounds.draft_context, others, seed=index)
+                guesser = Asker(tokens, self._executor.memory.bounds.draft_context, others, seed=index)
         self._scheduler.add(Scheduled(
             id=index, tokens=tokens, guesser=guesser, prompt_length=len(request.prompt),
             max_length=len(request.prompt) + request.num_tokens, sampling=contract_sampling.Sampling(**fields),
@@ -215,7 +214,7 @@ class _Driver:
         first_of = {row.slot: row.start + row.num_inputs - row.num_guesses for row in plan.rows}
         return {
             slot: np.concatenate([
-                make_mask(mask_seed_at(self._requests[index], position), self._executor.bounds.vocab_size)
+                make_mask(mask_seed_at(self._requests[index], position), self._executor.memory.bounds.vocab_size)
                 for position in range(first_of[slot], first_of[slot] + len(drafts) + 1)])
             for slot, index, drafts in plan.masked}
 

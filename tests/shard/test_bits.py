@@ -10,6 +10,7 @@ import torch
 from penstock.kernels import native
 from penstock.shard.communication.distributed import Group
 from penstock.shard.execution.executor import Executor
+from penstock.shard.execution.facts import describe
 from penstock.shard.execution.step import Sampling
 from tests import kernel_sets
 from tests.shard.ranks import Outputs, make_config, run
@@ -141,7 +142,7 @@ def test_a_cache_of_8_bits_keeps_the_contract(
         set_threads(1)
     assert outputs == whole
     assert counted.replayed > 0
-    assert executor.facts(1).kv_dtype == kv_cache_dtype
+    assert describe(executor, 1).kv_dtype == kv_cache_dtype
 
 
 @pytest.mark.slow

@@ -141,8 +141,8 @@ def test_steps_with_adapters_are_not_captured(
     executor = Executor(config, Group())
     for number, path in adapters.items():
         executor.adapters.load(number, path).result()
-    graphs = executor.graphs = StepGraphs(
-        executor.model, executor.caches, executor.bounds, (1, 4, len(requests)), (64,), len(requests))
+    graphs = executor.memory.graphs = StepGraphs(
+        executor.model, executor.memory.caches, executor.memory.bounds, (1, 4, len(requests)), (64,), len(requests))
     graphs.capture()
     with (mock.patch.object(graphs, "decode", wraps=graphs.decode) as decode,
           mock.patch.object(graphs, "forward", wraps=graphs.forward) as forward):

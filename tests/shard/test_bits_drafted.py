@@ -104,7 +104,7 @@ def run_recorded(rank: int, world_size: int, folder: Path, barrier: Barrier) -> 
     rendezvous = f"file://{folder / 'store'}"
     config = replace(config, rank=rank, world_size=world_size, rendezvous=rendezvous)
     executor = Executor(config, connect(rendezvous, rank, world_size))
-    most = executor.bounds.context_length // executor.bounds.block_size
+    most = executor.memory.bounds.context_length // executor.memory.bounds.block_size
     executor.open(StreamLimits(1, 63, 64, most))
     results = [executor.execute(step, lambda masks=masks: masks).rows for step, masks in steps]
     barrier.wait()

@@ -17,6 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from penstock.shard.communication.distributed import Group
+from penstock.shard.execution.captures import new_graphs
 from penstock.shard.execution.executor import Executor
 from tests.family_models import make_family
 from tests.kernels.specialised import specialised_for
@@ -69,7 +70,7 @@ def examine(model: Path, quantize: str | None, is_deterministic: bool) -> dict[s
             torch, "empty_like", torch.zeros_like):  # what is not computed is to be a number
         executor = Executor(replace(make_config(model, "bfloat16"), quantize=quantize), Group())
         is_capturable, executor.model.is_capturable = executor.model.is_capturable, True
-        [graphs] = executor.new_graphs()
+        [graphs] = new_graphs(executor)
         largest, waiting = {padding.is_decode: padding for padding in graphs.paddings}, set()
         for is_decode, padding in largest.items():
             graphs._fill(padding)

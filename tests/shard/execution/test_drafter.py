@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from penstock.shard.communication.distributed import Group
-from penstock.shard.execution.drafter import MOST_MISSING
+from penstock.shard.execution.drafter import MOST_MISSING, DraftModel
 from penstock.shard.execution.executor import Executor
+from penstock.shard.execution.facts import describe
 from penstock.shard.execution.step import Step, StreamLimits
 from penstock.shard.models.keys import ModelConfigError
 from penstock.shard.startup.measure import measure_step_tokens, settle_step_tokens
@@ -39,16 +40,17 @@ def test_it_has_a_part_of_the_memory(model: Path, tmp_path: Path) -> None:
     small = make_tiny(tmp_path / "small", layers=1, context=64)
     config = make_config(model)
     alone, both = Executor(config, Group()), Executor(replace(config, draft_model=small), Group())
-    assert both.drafter is not None
-    assert alone.drafter is None
-    assert both.kv_shape.block_bytes == alone.kv_shape.block_bytes + both.drafter.shape.block_bytes
-    assert both.bounds.num_blocks == config.kv_memory // both.kv_shape.block_bytes < alone.bounds.num_blocks
-    assert [cache.num_blocks for cache in both.drafter.caches] == [both.bounds.num_blocks + 1]
+    assert isinstance(both.drafter, DraftModel)
+    assert not alone.drafter.caches
+    assert both.memory.kv_shape.block_bytes == alone.memory.kv_shape.block_bytes + both.drafter.shape.block_bytes
+    num_blocks = config.kv_memory // both.memory.kv_shape.block_bytes
+    assert both.memory.bounds.num_blocks == num_blocks < alone.memory.bounds.num_blocks
+    assert [cache.num_blocks for cache in both.drafter.caches] == [both.memory.bounds.num_blocks + 1]
     assert not any(cache.data.any() for cache in both.drafter.caches)
-    assert (alone.facts(1).draft_context, both.facts(1).draft_context) == (0, 64)
+    assert (describe(alone, 1).draft_context, describe(both, 1).draft_context) == (0, 64)
     assert measure_step_tokens(both, Group(), 64) >= 16
     before = [cache.data.clone() for cache in both.drafter.caches]
-    with both.aside(2):
+    with both.memory.aside(2):
         both.open(StreamLimits(0, 1, 16, 1))
         both.execute(prompt_step(0))
     assert all(map(lambda cache, data: cache.data.equal(data), both.drafter.caches, before))
@@ -60,7 +62,7 @@ def test_an_answer_is_taken_in_when_much_is_missing(model: Path) -> None:
     executor = Executor(replace(make_config(model), draft_model=model), Group())
     executor.open(StreamLimits(0, 1, 64, 16))
     executor.execute(prompt_step(0, length=8))
-    assert executor.drafter is not None
+    assert isinstance(executor.drafter, DraftModel)
     taken = []
     for number in range(1, 2 * MOST_MISSING + 2):
         row = make_row(0, 7 + number, from_last_sample=True, new_blocks=[(7 + number) // 16] * ((7 + number) % 16 == 0))

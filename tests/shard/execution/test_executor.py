@@ -14,6 +14,7 @@ import torch
 from penstock.kernels import dispatch
 from penstock.shard.communication.distributed import Group
 from penstock.shard.execution.executor import Executor
+from penstock.shard.execution.facts import describe
 from penstock.shard.execution.slots import OrderError
 from penstock.shard.execution.step import BlockCopy, Row, RowResult, Sampling, Step
 from penstock.shard.models.model import Hidden
@@ -215,7 +216,7 @@ def test_open_empties_the_slots(executor: Executor) -> None:
 
 
 def test_facts(executor: Executor, model: Path) -> None:
-    facts = executor.facts(step_tokens=64)
+    facts = describe(executor, step_tokens=64)
     assert (facts.vocab_size, facts.context_length, facts.eos_token_ids) == (160, 256, (2,))
     assert (facts.rank, facts.world_size, facts.answers, facts.step_tokens) == (0, 1, True, 64)
     assert facts.numerics == f"{dispatch.path()}/float32/kv-float32/contract-1"
@@ -238,7 +239,7 @@ def test_kept_memory_is_of_no_use_to_a_model_that_computes_otherwise(tmp_path: P
         path.write_text(json.dumps({**json.loads(path.read_text()), **keys}))
 
     def memory_id() -> str:
-        return Executor(config, Group()).facts(64).memory_id
+        return describe(Executor(config, Group()), 64).memory_id
 
     config = replace(make_config(make_tiny(tmp_path / "model", is_old_config=True)), memory_fd=memory_fd)
     first = memory_id()
@@ -254,7 +255,7 @@ def test_kept_memory_is_of_no_use_to_a_model_that_computes_otherwise(tmp_path: P
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_dtype_is_a_choice(model: Path, dtype: str) -> None:
     executor = Executor(replace(make_config(model, dtype), model_id="a-name", block_size=8), Group())
-    facts = executor.facts(16)
+    facts = describe(executor, 16)
     assert (facts.dtype, facts.kv_dtype, facts.block_size, facts.model_id) == (dtype, dtype, 8, "a-name")
     assert facts.numerics == f"{dispatch.path()}/{dtype}/kv-{dtype}/contract-1"
     executor.open(alone([REQUEST]).limits)
@@ -276,7 +277,7 @@ def test_step_tokens_are_measured(model: Path, kv_memory: int, monkeypatch: pyte
     assert 16 <= step_tokens <= 4096
     assert sizes[0] == 16
     assert sizes[1:] == [16 << i for i in range(len(sizes) - 1)]
-    assert max(sizes) <= executor.bounds.num_blocks * 16
+    assert max(sizes) <= executor.memory.bounds.num_blocks * 16
 
 
 @pytest.mark.parametrize("context", [10, 250])
@@ -284,7 +285,7 @@ def test_step_tokens_of_a_context_without_whole_blocks(tmp_path: Path, context: 
     """In a KV memory of one context there is no place for a second prompt, though the last block has room."""
     model = make_tiny(tmp_path / "model", context=context)
     executor = Executor(replace(make_config(model), kv_memory=-(-context // 16) * 16384), Group())
-    assert executor.bounds.num_blocks == -(-context // 16)
+    assert executor.memory.bounds.num_blocks == -(-context // 16)
     assert measure_step_tokens(executor, Group()) >= 16
 
 

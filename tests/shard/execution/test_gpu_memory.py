@@ -14,6 +14,7 @@ from penstock.shard.config import DEFAULT_GRAPHS, MIXED_GRAPHS, ShardConfig
 from penstock.shard.devices import gpu, machine
 from penstock.shard.devices.gpu import Usage, check_number, check_stages
 from penstock.shard.execution.executor import Executor
+from penstock.shard.execution.facts import describe
 from penstock.shard.execution.gpu_memory import (
     Needs,
     blocks_that_fit,
@@ -174,7 +175,7 @@ def test_the_largest_step_runs(model: Path, monkeypatch: pytest.MonkeyPatch) -> 
     run_largest_step(executor, config)
     assert [[row.count for row in step.rows] for step in steps] == [[1] * 19 + [256, 25]] * 2
     assert all(row.is_sampled for row in steps[0].rows)
-    bounds = executor.bounds
+    bounds = executor.memory.bounds
     assert (steps[0].rows[0].end, len(steps[0].rows[0].new_blocks)) == (
         bounds.context_length, bounds.context_length // bounds.block_size)
     assert executor._slots is None
@@ -183,9 +184,9 @@ def test_the_largest_step_runs(model: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_memory_is_allocated_anew(model: Path) -> None:
     """With a block more than is told."""
     executor = Executor(make_config(model), Group())
-    executor.allocate(40)
-    assert executor.bounds.num_blocks == executor.facts(16).num_blocks == 40
-    assert [cache.num_blocks for cache in executor.caches] == [41, 41]
+    executor.memory.allocate(40)
+    assert executor.memory.bounds.num_blocks == describe(executor, 16).num_blocks == 40
+    assert [cache.num_blocks for cache in executor.memory.caches] == [41, 41]
 
 
 @pytest.mark.parametrize(("graphs", "left"), [((0,), 6), ((1, 4), 6 - 7 * 16 / 1024 - 0.5)])
@@ -197,7 +198,7 @@ def test_the_trial_decides_how_many_blocks_there_are(
     of 1 and 4 rows, and of 16, 32, 64, 128 and 192 tokens, as far as a step has them."""
     config = replace(make_config(model), max_step_tokens=150, max_step_rows=4, cuda_graphs=graphs, block_size=512)
     executor = Executor(config, Group())
-    caches = sum(cache.data.nbytes for cache in executor.caches)
+    caches = sum(cache.data.nbytes for cache in executor.memory.caches)
 
     def measure(work: Callable[[], object]) -> Usage:
         work()
@@ -206,10 +207,10 @@ def test_the_trial_decides_how_many_blocks_there_are(
               Usage(10 * GIB, GIB, GIB, GIB + GIB // 2 * (len(graphs) > 1))]
     monkeypatch.setattr(gpu, "measure", measure)
     allocated: list[int] = []
-    monkeypatch.setattr(executor, "allocate", allocated.append)
+    monkeypatch.setattr(executor.memory, "allocate", allocated.append)
     assert fit_kv_memory(executor, replace(config, kv_memory=None)) == int(1.8 * GIB) + caches
     results = 0 if len(graphs) == 1 else 4 * (5 * 160 + 2 * (16 + 32 + 64 + 128 + 192) * 64)
-    assert allocated == [(int(left * GIB) - results) // executor.kv_shape.block_bytes - 1]
+    assert allocated == [(int(left * GIB) - results) // executor.memory.kv_shape.block_bytes - 1]
 
 
 def test_what_the_trial_leaves_is_checked(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

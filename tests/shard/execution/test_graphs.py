@@ -21,6 +21,7 @@ from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.shard.communication.distributed import Group, connect
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.batch import Padding
+from penstock.shard.execution.captures import capture
 from penstock.shard.execution.executor import Executor, Outputs
 from penstock.shard.execution.graphs import StepGraphs
 from penstock.shard.execution.step import Row, Step
@@ -49,13 +50,13 @@ class Compared(StepGraphs):
     """Runs every step of an executor that it replays a second time, without padding, and compares the bits."""
 
     def __init__(self, executor: Executor, sizes: tuple[int, ...] = SIZES, mixed: tuple[int, ...] = MIXED) -> None:
-        super().__init__(executor.model, executor.caches, executor.bounds, sizes, mixed, MAX_ROWS)
+        super().__init__(executor.model, executor.memory.caches, executor.memory.bounds, sizes, mixed, MAX_ROWS)
         self.capture()
         self.decoded: list[tuple[int, int]] = []
         self.mixed: list[tuple[int, int]] = []
         self._size = 0, 0
         self.num_verified = 0
-        executor.graphs = self
+        executor.memory.graphs = self
 
     def padding_of(self, rows: tuple[Row, ...]) -> Padding | None:  # type: ignore[override]
         self._size = sum(row.count for row in rows), len(rows)
@@ -151,9 +152,8 @@ def test_guesses_are_made_and_verified(model: Path, tmp_path: Path) -> None:
     traffic = Traffic(depth=2, proposals=3)
     answers = run_program(plain, alone(requests))
     expected = run_traffic(plain, requests, traffic, answers)
-    captured.capture()
+    capture(captured)
     compared = Compared(captured, mixed=(16, 32, 64))
-    assert captured.drafter is not None
     assert captured.drafter.graphs is not None
     with mock.patch.object(captured.drafter, "_model") as uncaptured:
         uncaptured.forward.side_effect = AssertionError("a step of the draft model is not captured")
@@ -167,8 +167,8 @@ def test_guesses_are_made_and_verified(model: Path, tmp_path: Path) -> None:
 def test_states_are_those_of_steps_that_are_not_replayed(tmp_path: Path) -> None:
     executor = Executor(make_config(make_family(tmp_path, "qwen3_5")), Group())
     expected = run_program(executor, PROGRAM)
-    graphs = executor.graphs = StepGraphs(
-        executor.model, executor.caches, executor.bounds, SIZES, MIXED, MAX_ROWS)
+    graphs = executor.memory.graphs = StepGraphs(
+        executor.model, executor.memory.caches, executor.memory.bounds, SIZES, MIXED, MAX_ROWS)
     graphs.capture()
     with (mock.patch.object(graphs, "decode", wraps=graphs.decode) as decode,
           mock.patch.object(graphs, "forward", wraps=graphs.forward) as forward):
@@ -221,7 +221,7 @@ def test_which_steps_are_captured(model: Path) -> None:
     """A decode step has one sampled token in each row, without prompt logprobs, and no more rows than the largest
     size. Others have a row to spare for what pads them."""
     executor = Executor(make_config(model), Group())
-    graphs = StepGraphs(executor.model, executor.caches, executor.bounds, SIZES, (16, 32), max_rows=10)
+    graphs = StepGraphs(executor.model, executor.memory.caches, executor.memory.bounds, SIZES, (16, 32), max_rows=10)
 
     def size_of(*rows: Row, of: StepGraphs = graphs) -> tuple[bool, int, int] | None:
         padding = of.padding_of(rows)
@@ -236,7 +236,7 @@ def test_which_steps_are_captured(model: Path) -> None:
     for other in (make_row(1, 5, from_last_sample=True, is_sampled=False),
                   make_row(1, 5, from_last_sample=True, prompt_logprob_ids=[3])):
         assert size_of(decode, other) == (False, 16, 11)
-    assert size_of(decode, of=StepGraphs(executor.model, executor.caches, executor.bounds, ())) is None
+    assert size_of(decode, of=StepGraphs(executor.model, executor.memory.caches, executor.memory.bounds, ())) is None
 
 
 def test_what_the_settings_capture(model: Path) -> None:
@@ -244,11 +244,11 @@ def test_what_the_settings_capture(model: Path) -> None:
     executor = Executor(make_config(model), Group())
 
     def captured(config: ShardConfig) -> list[tuple[int, int]]:
-        graphs = StepGraphs.of(executor.model, executor.caches, executor.bounds, config)
+        graphs = StepGraphs.of(executor.model, executor.memory.caches, executor.memory.bounds, config)
         return [(padding.num_tokens, padding.num_rows) for padding in graphs.paddings]
     config = replace(make_config(model), max_step_rows=40, cuda_graphs=(2, 4))
     assert captured(config) == [(2, 2), (4, 4), (16, 16), (32, 32), (64, 41), (128, 41), (192, 41), (256, 41)]
-    many = StepGraphs(executor.model, executor.caches, executor.bounds, (300,), (16,), max_rows=300)
+    many = StepGraphs(executor.model, executor.memory.caches, executor.memory.bounds, (300,), (16,), max_rows=300)
     many.run_largest()
     assert captured(replace(config, cuda_graphs=(0,))) == []
     executor.model.is_capturable = False
@@ -297,10 +297,11 @@ class Library:
 def host_calls(model: Path) -> list[tuple[Step, int, list[str]]]:
     """Of each step of a program the replays and what is launched beside them."""
     executor = Executor(make_config(model), Group())
-    executor.graphs = StepGraphs(executor.model, executor.caches, executor.bounds, SIZES, MIXED[:2], MAX_ROWS)
-    executor.graphs.capture()
+    memory = executor.memory
+    memory.graphs = StepGraphs(executor.model, memory.caches, memory.bounds, SIZES, MIXED[:2], MAX_ROWS)
+    memory.graphs.capture()
     executor.open(PROGRAM.limits)
-    host, calls = Host(executor.graphs), []
+    host, calls = Host(memory.graphs), []
     for step in PROGRAM.steps:
         with mock.patch.object(executor, "forward", partial(host.forward, executor)):
             executor.execute(step)
@@ -326,10 +327,10 @@ def test_capturing_changes_no_block(model: Path) -> None:
     """But the one that is nobody's."""
     executor = Executor(make_config(model), Group())
     run_program(executor, alone([Request([5, 6, 7], 4)]))
-    before = [cache.data[:-1].clone() for cache in executor.caches]
-    graphs = StepGraphs(executor.model, executor.caches, executor.bounds, SIZES, MIXED, MAX_ROWS)
-    hidden, vocabulary = 64, executor.bounds.vocab_size
+    before = [cache.data[:-1].clone() for cache in executor.memory.caches]
+    graphs = StepGraphs(executor.model, executor.memory.caches, executor.memory.bounds, SIZES, MIXED, MAX_ROWS)
+    hidden, vocabulary = 64, executor.memory.bounds.vocab_size
     assert graphs.run_largest() == 4 * (sum(SIZES) * vocabulary + 2 * sum(MIXED) * hidden)
     graphs.capture()
-    assert all(torch.equal(cache.data[:-1], data) for cache, data in zip(executor.caches, before, strict=True))
-    assert not any((cache.data[-1] == 0xFF).all() for cache in executor.caches)
+    assert all(torch.equal(cache.data[:-1], data) for cache, data in zip(executor.memory.caches, before, strict=True))
+    assert not any((cache.data[-1] == 0xFF).all() for cache in executor.memory.caches)

@@ -12,6 +12,7 @@ from penstock.kernels.kv_cache import KvCache
 from penstock.kernels.recurrent_state import RecurrentState, StateShape
 from penstock.shard.communication.distributed import Group
 from penstock.shard.execution.executor import Executor
+from penstock.shard.execution.facts import describe
 from penstock.shard.execution.kv_cache import KvMemoryError
 from penstock.shard.execution.memory import States
 from tests.family_models import make_family
@@ -57,17 +58,17 @@ def test_a_state_lies_in_one_row() -> None:
 
 def test_blocks_of_a_hybrid_model_have_what_they_need(model: Path) -> None:
     executor = Executor(replace(make_config(model), max_step_rows=5), Group())
-    assert [type(memory) for memory in executor.caches] == [RecurrentState, KvCache]
-    facts = executor.facts(64)
-    assert (facts.num_states, executor.bounds.num_states) == (5, 5)
-    assert len(executor.caches[0].data) == 6     # and one for the rows of padding
-    assert executor.states is not None
-    used = facts.num_blocks * executor.kv_shape.block_bytes + 5 * executor.states.num_bytes
-    assert (64 << 20) - executor.kv_shape.block_bytes < used <= 64 << 20
+    assert [type(memory) for memory in executor.memory.caches] == [RecurrentState, KvCache]
+    facts = describe(executor, 64)
+    assert (facts.num_states, executor.memory.bounds.num_states) == (5, 5)
+    assert len(executor.memory.caches[0].data) == 6     # and one for the rows of padding
+    assert executor.memory.states is not None
+    used = facts.num_blocks * executor.memory.kv_shape.block_bytes + 5 * executor.memory.states.num_bytes
+    assert (64 << 20) - executor.memory.kv_shape.block_bytes < used <= 64 << 20
 
 
 def test_the_next_shard_has_as_many_states(model: Path, memory_fd: int) -> None:
     config = replace(make_config(model), memory_fd=memory_fd, max_step_rows=8)
-    first = Executor(config, Group()).facts(64)
-    found = Executor(replace(config, max_step_rows=100), Group()).facts(64)
+    first = describe(Executor(config, Group()), 64)
+    found = describe(Executor(replace(config, max_step_rows=100), Group()), 64)
     assert (found.num_states, found.num_blocks) == (first.num_states, first.num_blocks) == (8, first.num_blocks)

@@ -16,6 +16,7 @@ import pytest
 from penstock.shard.communication.distributed import Group, connect
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.executor import Executor
+from penstock.shard.execution.facts import describe
 from penstock.shard.execution.model_name import ModelName, Naming, numerics
 from penstock.shard.layers.decoder import Decoder
 from penstock.shard.models.reading import read_model_config
@@ -29,7 +30,7 @@ from tests.tiny_models import make_tiny
 
 def name_of(config: ShardConfig) -> tuple[str, ...]:
     """What the router makes the name of answers of, as Facts.bits."""
-    facts = Executor(config, Group()).facts(64)
+    facts = describe(Executor(config, Group()), 64)
     return (facts.weights_digest, facts.settings_digest, facts.dtype, facts.kv_dtype, str(facts.vocab_size),
             facts.numerics, facts.implementation)
 

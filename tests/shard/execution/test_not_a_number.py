@@ -40,7 +40,7 @@ def results_of(executor: Executor, program: Program) -> list[list[RowResult]]:
     results: list[list[RowResult]] = [[] for _ in range(program.limits.max_slots)]
     executor.open(program.limits)
     for index, (step, owners) in enumerate(zip(program.steps, program.owners, strict=True)):
-        masks = program.masks(index, executor.bounds.vocab_size)
+        masks = program.masks(index, executor.memory.bounds.vocab_size)
         rows = executor.execute(step, lambda masks=masks: masks).rows  # type: ignore[misc]
         for owner, row in zip(owners, rows, strict=True):
             results[owner].append(row)
@@ -57,7 +57,7 @@ def test_nan_stays_where_it_belongs(executor: Executor, seed: int) -> None:
     for poisoned in results[:len(POISONED)]:
         sampled = [row for row in poisoned if row.token_ids]
         assert all(np.isnan(row.logprobs).all() for row in sampled)
-        assert all(0 <= token_id < executor.bounds.vocab_size for row in sampled for token_id in row.token_ids)
+        assert all(0 <= token_id < executor.memory.bounds.vocab_size for row in sampled for token_id in row.token_ids)
     told = [row for row in results[1] if row.prompt_logprobs]
     assert np.isnan([logprob for row in told for logprob in row.prompt_logprobs][-1])
     for healthy, tokens in zip(results[len(POISONED):], expected, strict=False):

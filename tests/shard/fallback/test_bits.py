@@ -83,7 +83,7 @@ def test_sequences_with_caches_of_their_own_go_with_the_stream(tmp_path: Path) -
     executor = Executor(config_of(path, "float32"), Group())
     keeps_bits(executor, Group())
     measure_step_tokens(executor, Group(), 32)
-    assert not any(states.sequences for states in executor.caches if isinstance(states, OwnStates))
+    assert not any(states.sequences for states in executor.memory.caches if isinstance(states, OwnStates))
     with pytest.raises(ModelConfigError, match="--kv-cache-dtype int8: the model keeps no keys"):
         Executor(replace(config_of(path, "float32"), kv_cache_dtype="int8"), Group())
 

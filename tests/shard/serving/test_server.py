@@ -353,7 +353,7 @@ async def test_the_last_results_reach_the_router_before_the_shard_ends(tmp_path:
 
     config = ShardConfig(DEMO_MODEL, listen=f"unix:{tmp_path / 'shard.sock'}")
     ready = asyncio.Event()
-    worker = mock.Mock(put=orders.append, stop=stop)
+    worker = mock.Mock(submit=orders.append, stop=stop)
     serving = asyncio.create_task(serve(config, mock.Mock(vocab_size=8, answers=True), worker, ready.set))
     await ready.wait()
     async with asyncio.timeout(SECONDS), grpc.aio.insecure_channel(config.listen) as channel:
@@ -373,7 +373,7 @@ async def test_ranks_compare_orders_as_they_were_received() -> None:
         shard_pb2.Plan(cleared_slots=[3]), shard_pb2.Plan(rows=[shard_pb2.Row(token_ids=struct.pack("<I", 5))])))
     backwards = second + first           # a message in two parts, which protobuf joins
     taken: list[Order] = []
-    servicer = ShardServicer(mock.Mock(vocab_size=8, answers=True), mock.Mock(put=taken.append))
+    servicer = ShardServicer(mock.Mock(vocab_size=8, answers=True), mock.Mock(submit=taken.append))
 
     async def orders() -> AsyncIterator[bytes]:
         yield limits

@@ -148,7 +148,7 @@ def test_no_step_begins_after_stop() -> None:
     with ExitStack() as threads:
         worker = make_worker(threads, executor, has_results_thread=False)
         for step_id in range(50):
-            worker.put(Order(caller, make_step(step_id)))
+            worker.submit(Order(caller, make_step(step_id)))
         assert executor.begun.acquire(timeout=SECONDS)
         stop_slowly(worker, executor)
     assert executor.events == ["launch 0", "finish 0"]
@@ -160,11 +160,11 @@ def test_stop_waits_for_all_steps_in_flight() -> None:
     with ExitStack() as threads:
         worker = make_worker(threads, executor)
         for step_id in range(2):
-            worker.put(Order(caller, make_step(step_id)))
+            worker.submit(Order(caller, make_step(step_id)))
             assert executor.begun.acquire(timeout=SECONDS)
         stop_slowly(worker, executor)
         assert caller.answered == [0, 1]
-        worker.put(Order(caller, make_step(2)))
+        worker.submit(Order(caller, make_step(2)))
     assert executor.events == ["launch 0", "launch 1", "finish 0", "finish 1"]
 
 
@@ -188,11 +188,11 @@ def test_stages_agree_while_a_step_runs_and_run_all_that_they_agreed_on() -> Non
     with ExitStack() as threads:
         worker = make_worker(threads, executor, False, agreement=agreement, has_orders_thread=True)
         for step_id in range(3):
-            worker.put(Order(caller, make_step(step_id)))
+            worker.submit(Order(caller, make_step(step_id)))
         assert executor.begun.acquire(timeout=SECONDS)
         assert all(agreement.reached.acquire(timeout=SECONDS) for _ in range(3))
         stop_slowly(worker, executor)
-        worker.put(Order(caller, make_step(3)))
+        worker.submit(Order(caller, make_step(3)))
     assert executor.events == [f"{what} {step_id}" for step_id in range(3) for what in ("launch", "finish")]
     assert caller.answered == [0, 1, 2]
 
@@ -206,7 +206,7 @@ def test_an_order_that_was_left_behind_comes_after_the_steps_before_it() -> None
         worker = make_worker(threads, executor, False, agreement=agreement, has_orders_thread=True)
         for order in (Order(old, make_step(0)), Order(old, make_step(1)), Order(new, StreamLimits(2, 1, 1, 1)),
                       Order(new, make_step(0)), Order(new, None)):
-            worker.put(order)
+            worker.submit(order)
         assert all(agreement.reached.acquire(timeout=SECONDS) for _ in range(4))
         assert not dropped.is_set()
         executor.may_end.set()
@@ -221,8 +221,8 @@ def test_a_step_that_is_agreed_on_while_the_shard_stops_is_run(has_results_threa
     executor.may_end.set()
     with ExitStack() as threads:
         worker = make_worker(threads, executor, has_results_thread, agreement=agreement)
-        worker.put(Order(caller, make_step(0)))
-        worker.put(Order(caller, make_step(1)))
+        worker.submit(Order(caller, make_step(0)))
+        worker.submit(Order(caller, make_step(1)))
         assert agreement.asked.wait(SECONDS)
         stopping = threading.Thread(target=worker.stop)
         stopping.start()
@@ -239,7 +239,7 @@ def test_a_shard_stops_though_the_others_never_agree(monkeypatch: pytest.MonkeyP
     executor, agreement = SlowExecutor(), SlowAgreement()
     with ExitStack() as threads:
         worker = make_worker(threads, executor, agreement=agreement)
-        worker.put(Order(Listener(), make_step(0)))
+        worker.submit(Order(Listener(), make_step(0)))
         assert agreement.asked.wait(SECONDS)
         worker.stop()
         assert executor.events == []
@@ -252,13 +252,13 @@ def test_slots_are_cleared_when_nothing_runs(threads: ExitStack) -> None:
     executor, old, new = SlowExecutor(), Listener(), Listener()
     worker = make_worker(threads, executor)
     for step_id in range(2):
-        worker.put(Order(old, make_step(step_id)))
+        worker.submit(Order(old, make_step(step_id)))
         assert executor.begun.acquire(timeout=SECONDS)
     old.ended.set()
-    worker.put(Order(old, make_step(2)))
-    worker.put(Order(new, StreamLimits(2, 1, 1, 1)))
-    worker.put(Order(new, make_step(0)))
-    worker.put(Order(new, None))
+    worker.submit(Order(old, make_step(2)))
+    worker.submit(Order(new, StreamLimits(2, 1, 1, 1)))
+    worker.submit(Order(new, make_step(0)))
+    worker.submit(Order(new, None))
     assert not executor.begun.acquire(timeout=0.05)
     executor.may_end.set()
     assert new.is_finished.wait(SECONDS)
@@ -275,7 +275,7 @@ def test_a_step_that_fails_ends_the_process(has_results_thread: bool) -> None:
     executor, caller = BrokenExecutor(), Listener()
     executor.may_end.set()
     with ExitStack() as threads:
-        make_worker(threads, executor, has_results_thread, note).put(Order(caller, make_step(0)))
+        make_worker(threads, executor, has_results_thread, note).submit(Order(caller, make_step(0)))
     assert len(deaths) == 1
     assert caller.answered == []
 
@@ -285,7 +285,7 @@ def test_a_step_may_fail_while_the_shard_stops(has_results_thread: bool) -> None
     executor = BrokenExecutor()
     with ExitStack() as threads:
         worker = make_worker(threads, executor, has_results_thread)
-        worker.put(Order(Listener(), make_step(0)))
+        worker.submit(Order(Listener(), make_step(0)))
         assert executor.begun.acquire(timeout=SECONDS)
         stop_slowly(worker, executor)
 
@@ -357,10 +357,10 @@ def test_a_device_that_lags_gives_the_same_answers(
     executor.num_steps = len(program.steps)
     with ExitStack() as threads:
         worker = make_worker(threads, executor)
-        worker.put(Order(caller, program.limits))
+        worker.submit(Order(caller, program.limits))
         for step in program.steps:
-            worker.put(Order(caller, step))
-        worker.put(Order(caller, None))
+            worker.submit(Order(caller, step))
+        worker.submit(Order(caller, None))
         assert caller.is_finished.wait(SECONDS)
     assert caller.answered == list(range(len(program.steps)))
     assert [result.rows for result in caller.results] == rows

@@ -18,10 +18,10 @@ def test_it_leaves_the_kv_memory_as_it_was(tmp_path: Path, implementation: str) 
     config = replace(make_config(make_tiny(tmp_path, "llama")), model_impl=implementation)
     executor = Executor(config, Group())
     before = []
-    for number, cache in enumerate(executor.caches):
+    for number, cache in enumerate(executor.memory.caches):
         cache.data.fill_(number + 1)
         before.append(cache.data.clone())
-    bounds = executor.bounds
+    bounds = executor.memory.bounds
     assert keeps_bits(executor, Group())
-    assert executor.bounds == bounds
-    assert all(map(torch.equal, (cache.data for cache in executor.caches), before))
+    assert executor.memory.bounds == bounds
+    assert all(map(torch.equal, (cache.data for cache in executor.memory.caches), before))

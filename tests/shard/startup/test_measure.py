@@ -43,7 +43,8 @@ def test_damaged_weights(spoil: Callable[..., Path], value: float) -> None:
 def test_damage_that_comes_while_the_group_is_away(spoil: Callable[..., Path]) -> None:
     """A shard that takes a dead one's place does not measure, and has its trial step all the same."""
     executor = Executor(make_config(spoil(lambda weights: weights[NORM][5].fill_(float("nan")))), Group())
-    executor.kept = SimpleNamespace(found=SimpleNamespace(step_tokens=64, is_whole=True))  # type: ignore[assignment]
+    found = SimpleNamespace(step_tokens=64, is_whole=True)
+    executor.memory.kept = SimpleNamespace(found=found)  # type: ignore[assignment]
     with pytest.raises(CheckpointError, match=MESSAGE):
         settle_step_tokens(executor, Group())
 

@@ -19,6 +19,7 @@ import torch
 from penstock.kernels.linear import fixed_order
 from penstock.shard.communication.distributed import Group
 from penstock.shard.devices.device import Device
+from penstock.shard.execution.captures import capture
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.step import Sampling
 from penstock.shard.startup.trial import ALL_SAMPLERS
@@ -54,7 +55,7 @@ def workload(seed: int) -> list[Program]:
 def run(executor: Executor, program: Program) -> None:
     executor.open(program.limits)
     for index, step in enumerate(program.steps):
-        masks = program.masks(index, executor.bounds.vocab_size)
+        masks = program.masks(index, executor.memory.bounds.vocab_size)
         executor.execute(step, lambda masks=masks: masks)  # type: ignore[misc]
     executor.close()
 
@@ -91,7 +92,7 @@ def main(model: str) -> None:
             warm_up(executor, Group(), config)
             assert executor._slots is None
             warmed = set(kernels)
-            executor.capture()
+            capture(executor)
             for seed in range(2):
                 for program in workload(seed):
                     run(executor, program)

@@ -1,0 +1,39 @@
+"""Collects the facts of a shard that the router must know."""
+
+import secrets
+
+from penstock.shard.execution.executor import Executor
+from penstock.shard.execution.step import Facts
+
+
+def describe(executor: Executor, step_tokens: int, keeps_bits: bool = True) -> Facts:
+    """Returns the facts, and declares the KV memory in use. Others have measured the last two arguments."""
+    config, loaded, stages, memory = executor.config, executor.loaded, executor.stages, executor.memory
+    bounds = memory.bounds
+    header = memory.kept.seal(bounds.num_blocks, step_tokens, memory.num_states) if memory.kept else None
+    return Facts(
+        model_id=config.model_id or str(config.model),
+        dtype=loaded.dtype,
+        kv_dtype=loaded.kv_dtype,
+        block_size=bounds.block_size,
+        num_blocks=bounds.num_blocks,
+        vocab_size=bounds.vocab_size,
+        eos_token_ids=loaded.model.facts.eos_token_ids,
+        context_length=bounds.context_length,
+        rank=stages.everyone.rank,
+        world_size=stages.everyone.world_size,
+        numerics=loaded.numerics,
+        weights_digest=loaded.name.weights,
+        settings_digest=loaded.name.settings,
+        step_tokens=step_tokens,
+        memory_id=header.id if header else secrets.token_hex(8),
+        first_blocks=header.first_blocks if header else bounds.num_blocks,
+        num_states=memory.num_states,
+        implementation=loaded.model.facts.implementation,
+        keeps_bits=keeps_bits,
+        takes_adapters=loaded.adapters.takes_adapters,
+        draft_context=bounds.draft_context,
+        group=config.group,
+        shards_here=config.shards_here,
+        num_stages=stages.count,
+        answering_rank=stages.answering_rank)
