@@ -1,7 +1,6 @@
 """How a process of the router answers clients, from its start to its end."""
 
 import asyncio
-import importlib.metadata
 import json
 import logging
 import signal
@@ -24,6 +23,7 @@ from penstock.router.memory_promise import promise
 from penstock.system import addresses
 from penstock.system.arguments import InvalidArgument
 from penstock.system.at_rest import settle
+from penstock.system.release import VERSION
 
 if TYPE_CHECKING:
     from penstock.router.tracing.middleware import Tracing
@@ -39,7 +39,7 @@ LAST_WORDS_SECONDS = 0.5
 def server_info(config: RouterConfig, facts: Facts) -> ServerInfo:
     """Returns the server's description of its model and of itself."""
     return ServerInfo(model_id=config.model_id, model_sha=config.revision,
-                      version=importlib.metadata.version("penstock"),
+                      version=VERSION,
                       compute_type=config.compute_type or environment.compute_type(facts))
 
 

@@ -1,1 +1,1 @@
-"""The way of spans to a collector, for every process that makes any; imports none of our packages."""
+"""The way of spans to a collector, for every process that makes any; may import system.release."""

@@ -8,12 +8,13 @@ import logging
 import os
 import threading
 from collections.abc import Sequence
-from importlib.metadata import version
 
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+
+from penstock.system.release import VERSION
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ class Export:
         url = endpoint if "://" in endpoint else f"{'http' if _is_insecure() else 'https'}://{endpoint}"
         self._exporter = OTLPSpanExporter(endpoint=url)
         resource = Resource.create({
-            "service.name": service, "service.version": version("penstock"),
+            "service.name": service, "service.version": VERSION,
             "service.instance.id": f"{instance}-{os.getpid()}", "process.pid": os.getpid()})
         self.provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         self.provider.add_span_processor(BatchSpanProcessor(Reporting(self._exporter, endpoint)))

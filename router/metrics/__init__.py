@@ -1,1 +1,1 @@
-"""The series that Prometheus reads; may import contract, errors, limits and scheduling."""
+"""The series that Prometheus reads; may import contract, errors, limits, scheduling and system.release."""

@@ -12,7 +12,6 @@ Series that measure TGI's own way of batching have the nearest meaning here:
 `tgi_batch_total_tokens` is not there: TGI describes it and never sets it.
 """
 
-import importlib.metadata
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from penstock.router.metrics.processes import Processes
 from penstock.router.metrics.vllm import VllmNames
 from penstock.router.scheduling.confirmed import Confirmed, Sampled, Verified
 from penstock.router.scheduling.occupancy import Occupancy
+from penstock.system.release import VERSION
 
 CONTENT_TYPE = "text/plain; charset=utf-8"
 _DURATIONS = tuple(0.0001 * 1.5**power for power in range(1, 36))
@@ -79,7 +79,7 @@ class Metrics:
             values.ValueClass = values.MultiProcessValue(lambda: member)  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
         self._gauge("penstock_build_info", "What the server is, as labels", "version", "python_version").labels(
-            importlib.metadata.version("penstock"), platform.python_version()).set(1)
+            VERSION, platform.python_version()).set(1)
         self._define_requests(limits)
         self._define_tokens()
         self._define_steps()

@@ -1,6 +1,5 @@
 """Headers: what a request was, and where its time went, as TGI has them; which answer it is, and is to be."""
 
-import importlib.metadata
 from collections.abc import Sequence
 
 from aiohttp import hdrs, web
@@ -8,8 +7,9 @@ from aiohttp import hdrs, web
 from penstock.router.generation.answers import Answer
 from penstock.router.generation.identity import HEADERS, REPEAT, Identity, Wish, checked_key
 from penstock.router.generation.service import Service
+from penstock.system.release import VERSION
 
-SERVER_NAME = f"penstock/{importlib.metadata.version('penstock')}"
+SERVER_NAME = f"penstock/{VERSION}"
 """The value of the header `Server` of all responses."""
 
 
