@@ -25,7 +25,7 @@ LOG = .venv/setup.log
 # shown where one fails.
 step = echo '$(1)'; { $(2); } >> $(LOG) 2>&1 || { echo 'This failed. The last lines of $(LOG):'; tail -n 20 $(LOG); exit 1; }
 
-.PHONY: help linked setup clients serve test test-slow test-containers chaos sanitize sanitize-gpu bench bench-gpu planted lint manifests docs lock protos clean
+.PHONY: help linked setup clients serve test test-slow test-containers chaos sanitize sanitize-gpu bench bench-gpu planted lint manifests docs figures lock protos clean
 
 help:       ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -107,6 +107,9 @@ manifests: setup  ## Write deploy/kubernetes and the settings in the schema of t
 docs: setup  ## Make the documentation's site, in build/site
 	@.venv/bin/python -m tests.pages
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet && echo 'Open build/site/index.html'
+
+figures: setup  ## Draw the pictures and write the tables of docs/benchmarks.md from bench/results
+	.venv/bin/python -m penstock.bench.figures
 
 lock: setup  ## Write deploy/requirements.txt, the versions and hashes of the image's packages
 	@mkdir -p build && echo 'torch; python_version < "3"' > build/without-torch.txt

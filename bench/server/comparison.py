@@ -22,6 +22,8 @@ from penstock.bench.load.measurement import Run, group_failures
 from penstock.bench.load.option_types import Numbers
 from penstock.bench.load.picture import check_matplotlib, draw
 from penstock.bench.load.prompts import RandomPrompts, load_tokenizer
+from penstock.bench.load.report import as_json
+from penstock.bench.programs import record
 from penstock.bench.programs.children import Child, exit_on_sigterm, free_port
 from penstock.bench.programs.model import existing_model
 from penstock.bench.programs.peers import CHECKPOINT, ServerCommand, find_peers, own_server, peer_options
@@ -130,11 +132,14 @@ def summary(comparison: Comparison) -> Iterator[str]:
 @click.option("--prompt", default=128, show_default=True, help="Tokens of each prompt.")
 @click.option("--new", default=64, show_default=True, help="Tokens of each answer.")
 @click.option("--rounds", default=1, show_default=True, help="How often all servers take their turn.")
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path),
+              help="Write all figures here, as bench/results has them.")
 @peer_options
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
 def main(
     model_id: Path | None, num_shard: int, threads: int, concurrency: list[float], requests: int, prompt: int, new: int,
-    rounds: int, vllm: Path | None, llama: Path | None, gguf: Path | None, flags: tuple[str, ...],
+    rounds: int, json_file: Path | None, vllm: Path | None, llama: Path | None, gguf: Path | None,
+    flags: tuple[str, ...],
 ) -> None:
     exit_on_sigterm()
     check_matplotlib()
@@ -155,6 +160,10 @@ def main(
         comparison.run_round(commands)
     print(*summary(comparison), sep="\n")
     title = f"{model.name}, prompts of {prompt} tokens, answers of {new}, {len(physical_cores())} cores"
+    if json_file:
+        record.write(json_file, "served", f"{model.name}, prompts of {prompt} tokens, answers of {new}", {
+            name: [as_json(run, {}) for runs in by_level.values() for run in runs]
+            for name, by_level in comparison.runs.items()})
     draw(comparison.runs, title, "concurrency", PICTURE)
     print(f"Drawn in {PICTURE}")
 

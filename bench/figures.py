@@ -1,0 +1,102 @@
+"""Draws the pictures and writes the tables of docs/benchmarks.md: `python -m penstock.bench.figures`.
+
+Each file in bench/results is one measurement with its raw figures (`penstock.bench.programs.record`). It gives a table
+in the page, between two comments with its name, and a picture in docs/figures.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from penstock.bench.programs.root import ROOT
+
+RESULTS, PICTURES, PAGE = ROOT / "bench/results", ROOT / "docs/figures", ROOT / "docs/benchmarks.md"
+
+Record = Mapping[str, Any]
+
+
+def records() -> dict[str, Record]:
+    """Returns the measurements by name."""
+    return {file.stem: json.loads(file.read_text()) for file in sorted(RESULTS.glob("*.json"))}
+
+
+def by_concurrency(record: Record) -> dict[str, dict[int, list[Record]]]:
+    """Returns a run for each round, by server and number of requests at once."""
+    found: dict[str, dict[int, list[Record]]] = {}
+    for server, runs in record["figures"].items():
+        levels = found.setdefault(server, defaultdict(list))
+        for run in runs:
+            levels[int(run["concurrency"])].append(run)
+    return found
+
+
+def rate(runs: list[Record]) -> float:
+    """Returns the median over the rounds of the tokens a second."""
+    return float(median(run["output_tokens_per_second"] for run in runs))
+
+
+def table(record: Record) -> str:
+    """Returns the table of a measurement, with how it was made."""
+    servers = by_concurrency(record)
+    lines = ["| requests at once | " + " | ".join(f"{name}, tokens/s | first token, ms | per token, ms"
+                                                  for name in servers) + " |",
+             "|---" * (1 + 3 * len(servers)) + "|"]
+    for level in next(iter(servers.values())):
+        cells = [f"{rate(runs[level]):.1f} | {_latency(runs[level], 'ttft_ms')} | {_latency(runs[level], 'tpot_ms')}"
+                 for runs in servers.values()]
+        lines.append(f"| {level} | {' | '.join(cells)} |")
+    rounds = max(len(runs) for levels in servers.values() for runs in levels.values())
+    return "\n".join([*lines, "", f"{record['subject']}. {record['machine']}. Penstock {record['version']}, "
+                      f"{record['date']}, medians of {rounds} rounds. `{record['command']}`"])
+
+
+def _latency(runs: list[Record], metric: str) -> str:
+    return f"{median(run[metric]['p50'] for run in runs):.1f}"
+
+
+def draw(record: Record, file: Path) -> None:
+    """Draws the tokens a second of each server by the number of requests at once."""
+    import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context({"svg.hashsalt": file.stem, "svg.fonttype": "none", "font.family": "sans-serif"}):
+        figure = Figure(figsize=(7.2, 3.4), layout="constrained")
+        FigureCanvasSVG(figure)
+        axes = figure.subplots()
+        servers = by_concurrency(record)
+        for number, (server, runs) in enumerate(servers.items()):
+            width = 0.8 / len(servers)
+            places = [place + number * width for place in range(len(runs))]
+            bars = axes.bar(places, [rate(each) for each in runs.values()], width, label=server)
+            axes.bar_label(bars, fmt="{:,.0f}")
+        levels = list(next(iter(servers.values())))
+        axes.set_xticks([place + 0.4 - 0.4 / len(servers) for place in range(len(levels))], [str(n) for n in levels])
+        axes.set(xlabel="requests at once", ylabel="tokens/s")
+        axes.set_title(f"{record['subject']}\n{record['machine']}, {record['date']}", fontsize=9)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(file, format="svg", metadata={"Date": None})
+
+
+def page(text: str) -> str:
+    """Returns the page with the tables of all measurements."""
+    for name, record in records().items():
+        before, mark, rest = text.partition(f"<!-- {name} -->\n")
+        assert mark, f"{PAGE.name} has no place for {name}"
+        text = f"{before}{mark}\n{table(record)}\n\n<!-- end -->{rest.partition('<!-- end -->')[2]}"
+    return text
+
+
+def main() -> None:
+    for name, record in records().items():
+        draw(record, PICTURES / f"{name}.svg")
+    PAGE.write_text(page(PAGE.read_text()))
+
+
+if __name__ == "__main__":
+    main()
