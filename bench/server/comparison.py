@@ -15,6 +15,7 @@ from statistics import median
 
 import click
 
+from penstock.bench import record
 from penstock.bench.load.apis import APIS, Prompt
 from penstock.bench.load.client import Target
 from penstock.bench.load.generator import Concurrency, generate_load
@@ -23,7 +24,6 @@ from penstock.bench.load.option_types import Numbers
 from penstock.bench.load.picture import check_matplotlib, draw
 from penstock.bench.load.prompts import RandomPrompts, load_tokenizer
 from penstock.bench.load.report import as_json
-from penstock.bench.programs import record
 from penstock.bench.programs.children import Child, exit_on_sigterm, free_port
 from penstock.bench.programs.model import existing_model
 from penstock.bench.programs.peers import CHECKPOINT, ServerCommand, find_peers, own_server, peer_options
