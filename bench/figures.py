@@ -1,6 +1,6 @@
 """Draws the pictures and writes the tables of docs/benchmarks.md: `python -m penstock.bench.figures`.
 
-Each file in bench/results is one measurement with its raw figures (`penstock.bench.record`). It gives a table
+Each file in bench/results is one measurement with its raw figures (`penstock.bench.server.record`). It gives a table
 in the page, between two comments with its name, and a picture in docs/figures.
 """
 

@@ -1,2 +1,2 @@
 """Starts servers on this machine and measures them with the load generator; may import checkpoints, client, contract,
-engine, load, programs, protos, router and shard."""
+engine, kernels, load, programs, protos, router and shard."""

@@ -15,7 +15,6 @@ from statistics import median
 
 import click
 
-from penstock.bench import record
 from penstock.bench.load.apis import APIS, Prompt
 from penstock.bench.load.client import Target
 from penstock.bench.load.generator import Concurrency, generate_load
@@ -28,6 +27,7 @@ from penstock.bench.programs.children import Child, exit_on_sigterm, free_port
 from penstock.bench.programs.model import existing_model
 from penstock.bench.programs.peers import CHECKPOINT, ServerCommand, find_peers, own_server, peer_options
 from penstock.bench.programs.root import BUILD
+from penstock.bench.server import record
 from penstock.bench.server.running import running
 from penstock.checkpoints.gguf.folder import checkpoint_of
 from penstock.shard.config import physical_cores
