@@ -4,9 +4,9 @@ from bisect import insort
 from operator import attrgetter
 
 from penstock.contract.block_copy import BlockCopy
+from penstock.router.scheduling.cached_block import Node
 from penstock.router.scheduling.fork import Fork
 from penstock.router.scheduling.memory import KvMemory
-from penstock.router.scheduling.prefix_cache import Node
 from penstock.router.scheduling.residency import Residency
 from penstock.router.scheduling.sequence import Sequence, Status
 

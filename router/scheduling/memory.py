@@ -2,9 +2,11 @@
 
 from penstock.contract.block_copy import BlockCopy
 from penstock.router.scheduling.block_pool import BlockPool
+from penstock.router.scheduling.cached_block import Key, Node, Place
 from penstock.router.scheduling.fork import Fork
-from penstock.router.scheduling.prefix_cache import Key, Node, PrefixCache
+from penstock.router.scheduling.prefix_cache import PrefixCache
 from penstock.router.scheduling.sequence import Sequence
+from penstock.router.scheduling.tier import Tier
 
 
 class KvMemory:
@@ -13,15 +15,20 @@ class KvMemory:
     A block is free, held by sequences, or only cached; one that is only cached can be given out like a free one.
     """
 
-    def __init__(self, block_size: int, num_blocks: int, shares_prefixes: bool = True) -> None:
+    def __init__(
+        self, block_size: int, num_blocks: int, shares_prefixes: bool = True, tier: Tier | None = None
+    ) -> None:
         self.block_size = block_size
         self.shares_prefixes = shares_prefixes
+        self._tier = tier
         self.resize(num_blocks)
 
     def resize(self, num_blocks: int) -> None:
         """Begins anew, empty and of so many blocks."""
+        if self._tier is not None:
+            self._tier.clear()
         self.pool = BlockPool(num_blocks)
-        self.cache = PrefixCache(self.pool, self.block_size)
+        self.cache = PrefixCache(self.pool, self.block_size, self._tier)
         self.capacity = self.block_size * num_blocks
         """How many tokens it holds."""
 
@@ -73,7 +80,7 @@ class KvMemory:
 
     def has_room(self, sequence: Sequence, matched: Node, reserve: int) -> bool:
         """Tells whether there are blocks for all tokens of a waiting sequence, with `reserve` blocks to spare."""
-        spare = self.num_available - reserve - self.blocks_for(len(sequence.tokens)) + matched.depth
+        spare = self.num_available - reserve - self.blocks_for(len(sequence.tokens)) + matched.on_device().depth
         return spare >= 0 and spare >= self.cache.num_idle(matched)
 
     def reserve_of(self, sequence: Sequence) -> int:
@@ -81,12 +88,37 @@ class KvMemory:
         return 1 + max(0, self.blocks_for(sequence.prefill_end) - len(sequence.blocks))
 
     def begin(self, sequence: Sequence, matched: Node) -> None:
-        """Gives the sequence the blocks that it was matched with; their tokens count as computed."""
-        sequence.blocks = self.cache.path(matched)
+        """Gives the sequence the blocks that it was matched with, and other ones for those that a tier keeps, into
+        which it copies what it keeps. Their tokens count as computed."""
+        present = matched.on_device()
+        sequence.blocks = self.cache.path(present)
         self.cache.hold(sequence.blocks)
-        sequence.num_blocks_cached = matched.depth
-        sequence.computed = matched.depth * self.block_size
+        if present is not matched:
+            self._fetch(sequence, matched)
+        sequence.num_blocks_cached = len(sequence.blocks)
+        sequence.computed = len(sequence.blocks) * self.block_size
         sequence.matched = None
+
+    def _fetch(self, sequence: Sequence, matched: Node) -> None:
+        """Extends the sequence's blocks up to a node that a tier keeps, the first one first: a tier that takes what is
+        evicted for that may give up those behind."""
+        kept: list[Node] = []
+        while matched.place is not Place.DEVICE:
+            kept.append(matched)
+            assert matched.parent is not None
+            matched = matched.parent
+        for node in reversed(kept):
+            [block] = self.allocate(1)
+            if not self.cache.fetch(node, block):
+                self.pool.release([block])
+                return
+            sequence.blocks.append(block)
+
+    def lose_moves(self) -> None:
+        """Forgets all that is cached where there is a tier, once nothing is held: nobody knows whether the blocks were
+        moved that the steps which were lost should have moved."""
+        if self._tier is not None:
+            self.cache.clear()
 
     def extend(self, sequence: Sequence, number: int) -> None:
         """Gives the sequence `number` more blocks. So many are available."""

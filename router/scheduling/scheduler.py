@@ -26,6 +26,7 @@ from penstock.contract.step_result import StepResult
 from penstock.router.scheduling.adapter_fairness import adapter_victim, wanted_adapters
 from penstock.router.scheduling.admission import MAX_PASSED, AdmissionRound
 from penstock.router.scheduling.batch import Batch, by_age
+from penstock.router.scheduling.cached_block import Node
 from penstock.router.scheduling.confirmed import Confirmed, Forgotten, Sampled
 from penstock.router.scheduling.death_record import Released
 from penstock.router.scheduling.finish_reason import FinishReason
@@ -35,7 +36,6 @@ from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.microbatches import next_microbatch
 from penstock.router.scheduling.occupancy import Occupancy, load_of
 from penstock.router.scheduling.plan_builder import PlanBuilder
-from penstock.router.scheduling.prefix_cache import Node
 from penstock.router.scheduling.residency import AdapterOrders, Residency
 from penstock.router.scheduling.results import take_answer, take_in
 from penstock.router.scheduling.rows import decode_row, fork_row, prefill_row
@@ -43,6 +43,7 @@ from penstock.router.scheduling.sequence import Sequence, Status
 from penstock.router.scheduling.speculation.speculation import Speculation, sits_out
 from penstock.router.scheduling.step_budget import GRAIN, StepBudget
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS, Suspects
+from penstock.router.scheduling.tier import Tier
 from penstock.router.scheduling.wait_reasons import WaitReason, settled
 
 
@@ -53,7 +54,8 @@ class Scheduler:
     `budget`, if it is given. With `speculation`, steps verify guesses of the next tokens. A sequence that fills all of
     the memory, though its `max_length` is more, ends there with an error. Sequences share the blocks of equal prefixes,
     unless the model carries a state beside them (`shares_prefixes`). One that needs an adapter waits until `adapters`
-    has it loaded. Sequences decode in `num_microbatches`, of which each step has one.
+    has it loaded. Sequences decode in `num_microbatches`, of which each step has one. What the memory has no room for
+    may be kept in a `tier`.
     """
 
     def __init__(
@@ -70,9 +72,10 @@ class Scheduler:
         adapters: Residency | None = None,
         knows_live_prefixes: bool = False,
         num_microbatches: int = 1,
+        tier: Tier | None = None,
     ) -> None:
         assert 0 < max_slots < max_step_tokens, "decode rows must leave room for a prefill"
-        self.memory = KvMemory(block_size, num_blocks, shares_prefixes)
+        self.memory = KvMemory(block_size, num_blocks, shares_prefixes, tier)
         self.adapters = adapters or Residency()
         self.budget = budget or StepBudget(max_step_tokens, max_step_tokens, max_step_tokens)
         self.speculation = speculation
@@ -307,6 +310,7 @@ class Scheduler:
             else:
                 self._batch.release(sequence)
         self._batch.cleared_slots.clear()
+        self.memory.lose_moves()
         self.adapters.forget()
         given_up = tuple(s.id for s in lost if s.record.num_solo_deaths >= MAX_SOLO_DEATHS)
         for sequence_id in given_up:

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from penstock.contract.sampling import Sampling
+from penstock.router.scheduling.cached_block import Node
 from penstock.router.scheduling.death_record import DeathRecord
 from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.fork import Fork, GuessFork
 from penstock.router.scheduling.guesser import Guesser
-from penstock.router.scheduling.prefix_cache import Node
 
 
 class Status(Enum):

@@ -8,11 +8,12 @@ from typing import Any
 from penstock.contract.plan import Plan
 from penstock.contract.step_result import StepResult
 from penstock.router.scheduling.batch import Batch
+from penstock.router.scheduling.cached_block import Key, Node
 from penstock.router.scheduling.confirmed import Confirmed, Forgotten
 from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.plan_builder import PlanBuilder
-from penstock.router.scheduling.prefix_cache import Key, Node, PrefixCache
+from penstock.router.scheduling.prefix_cache import PrefixCache
 from penstock.router.scheduling.residency import Residency
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence, Status

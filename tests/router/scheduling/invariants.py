@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.contract.output import Output
 from penstock.contract.row import Row
-from penstock.router.scheduling.prefix_cache import Node
+from penstock.router.scheduling.cached_block import Node
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence, Status
 from tests.router.scheduling.simulated_client import Client, Flight

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from penstock.contract.output import Output
 from penstock.contract.plan import Plan
 from penstock.contract.sampling import Sampling
+from penstock.router.scheduling.cached_block import Node
 from penstock.router.scheduling.confirmed import PromptLogprobsPart, Sampled, Verified
 from penstock.router.scheduling.finish_reason import FinishReason
-from penstock.router.scheduling.prefix_cache import Node
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence, Status
 from penstock.router.scheduling.speculation.speculation import Speculation
