@@ -40,12 +40,13 @@ def _shrink(x: Tensor, weight: LoraWeight) -> Tensor:
 def _expand(shrunk: Tensor, weight: LoraWeight) -> Tensor:
     scaled = (shrunk * weight.scales).double()
     b = torch.zeros(weight.rank, len(weight.panels), PANEL, dtype=torch.float64, device=shrunk.device)
-    depth, is_there = weight.a.shape[-1], weight.panels[:, 1] > 0
+    depth = weight.a.shape[-1]
     for panel, (first, count, offset) in enumerate(weight.panels.tolist()):
         lanes = weight.b[offset : offset + count * PANEL].view(-1, PANEL, depth)
         b[first : first + count, panel] = lanes.transpose(1, 2).reshape(count, PANEL).double()
     total = torch.zeros(len(shrunk), len(weight.panels), PANEL, dtype=torch.float64, device=shrunk.device)
     for own, row in zip(scaled.unbind(1), b, strict=True):  # in one order, whatever panels read beside it
         total += own[:, None, None] * row
-    out = torch.where(is_there[:, None], total.float(), -0.0)
+    # By output, not by panel: how the linear is dealt out to ranks decides which parts of it meet within a panel.
+    out = torch.where((b != 0).any(dim=0), total.float(), -0.0)
     return out.flatten(1)[:, : weight.out_features]
