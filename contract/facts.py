@@ -69,6 +69,11 @@ class Facts:
         return f"the group came back with other facts, {', '.join(differences)}" if differences else ""
 
     @property
+    def answering_rank(self) -> int:
+        """The rank that samples: the first of the last stage."""
+        return self.world_size // self.num_stages * (self.num_stages - 1)
+
+    @property
     def most_blocks(self) -> int:
         """How many blocks the group may have when it is started anew: at least as many as it has."""
         return max(self.first_blocks, self.num_blocks)

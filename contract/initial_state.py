@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from penstock.contract.ids import Ids
 from penstock.contract.sampling import Sampling
 
 
@@ -15,6 +16,6 @@ class InitialState:
 
     sampling: Sampling
     prompt_length: int
-    history_ids: tuple[int, ...] = ()
+    history_ids: Ids = ()
     trace: bytes = b""
     adapter: int = 0

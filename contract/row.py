@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from penstock.contract.ids import Ids
 from penstock.contract.initial_state import InitialState
 from penstock.contract.output import Output
 
@@ -19,13 +20,13 @@ class Row(NamedTuple):
 
     slot: int
     start: int
-    token_ids: tuple[int, ...] = ()
+    token_ids: Ids = ()
     from_last_sample: bool = False
     new_blocks: tuple[int, ...] = ()
     output: Output = Output.SAMPLE
     initial_state: InitialState | None = None
     late_mask: bool = False
-    prompt_logprob_ids: tuple[int, ...] = ()
+    prompt_logprob_ids: Ids = ()
     num_drafts: int = 0
     num_proposals: int = 0
     is_decode: bool = False
@@ -37,6 +38,11 @@ class Row(NamedTuple):
         return len(self.token_ids) + self.from_last_sample + self.num_proposals
 
     @property
+    def end(self) -> int:
+        """The position behind the last input."""
+        return self.start + len(self.token_ids) + self.from_last_sample + self.num_proposals
+
+    @property
     def num_guesses(self) -> int:
         """How many of the inputs are guesses."""
         return self.num_drafts + self.num_proposals
@@ -44,12 +50,28 @@ class Row(NamedTuple):
     @property
     def drafts(self) -> tuple[int, ...]:
         """The guesses that the row brings."""
-        return self.token_ids[len(self.token_ids) - self.num_drafts:]
+        return tuple(self.token_ids[len(self.token_ids) - self.num_drafts:])
 
     @property
     def is_sampled(self) -> bool:
         """Tells whether the row yields a token."""
         return self.output is Output.SAMPLE
+
+    @property
+    def num_samples(self) -> int:
+        """How many tokens are sampled: one, and one before each guess."""
+        return self.num_drafts + self.num_proposals + 1 if self.output is Output.SAMPLE else 0
+
+    @property
+    def first_sample(self) -> int:
+        """The position of the first token that is sampled."""
+        return self.start + len(self.token_ids) + self.from_last_sample - self.num_drafts
+
+    @property
+    def sample_positions(self) -> range:
+        """The positions of all tokens that are sampled."""
+        first = self.first_sample
+        return range(first, first + self.num_samples)
 
     @property
     def is_answered(self) -> bool:

@@ -2,14 +2,17 @@
 
 from dataclasses import dataclass
 
+from penstock.contract.ids import Ids
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """Says how tokens are chosen, in the order in which it is applied. The defaults are off: greedy, no penalty.
 
     `share_penalty` is what TGI calls frequency penalty: it weighs a token's share of all tokens so far. The frequency
-    penalty is OpenAI's, for each time that a token is in the output. `banned_ids` can't be sampled before output
-    position `min_tokens`. `branch` tells several answers to one prompt apart, which share a seed.
+    penalty is OpenAI's, for each time that a token is in the output. Each of `bias_values` is added to the score of one
+    of `bias_ids`. `banned_ids` can't be sampled before output position `min_tokens`. `branch` tells several answers to
+    one prompt apart, which share a seed.
     """
 
     do_sample: bool = False
@@ -20,8 +23,9 @@ class Sampling:
     share_penalty: float = 0.0
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
-    bias: tuple[tuple[int, float], ...] = ()
-    banned_ids: tuple[int, ...] = ()
+    bias_ids: Ids = ()
+    bias_values: tuple[float, ...] = ()
+    banned_ids: Ids = ()
     min_tokens: int = 0
     temperature: float = 1.0
     top_k: int = 0

@@ -7,14 +7,28 @@ from penstock.contract.row_result import RowResult
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """Has what a step yielded: its rows with tokens or prompt logprobs, in any order. Times are in seconds."""
+    """Has what a step yielded: its rows with tokens or prompt logprobs, in any order. The durations are nanoseconds,
+    and their properties seconds."""
 
     step_id: int
     rows: tuple[RowResult, ...]
-    forward_time: float = 0.0
-    sample_time: float = 0.0
-    draft_time: float = 0.0
+    forward_ns: int = 0
+    """Of the model and the exchanges between the shards."""
+    sample_ns: int = 0
+    draft_ns: int = 0
     """Of the draft model, before the model."""
+
+    @property
+    def forward_time(self) -> float:
+        return self.forward_ns / 1e9
+
+    @property
+    def sample_time(self) -> float:
+        return self.sample_ns / 1e9
+
+    @property
+    def draft_time(self) -> float:
+        return self.draft_ns / 1e9
 
     def by_slot(self) -> dict[int, RowResult]:
         """Returns the rows by their slots, of which each has one."""

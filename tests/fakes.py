@@ -125,7 +125,7 @@ class ScriptedFleet:
         masks = self.masks[-1][1] if plan.masked else {}
         rows = tuple(self._run(row, masks.get(row.slot)) for row in plan.rows if row.is_answered)
         self._fail("next_result")
-        return StepResult(plan.step_id, rows, forward_time=0.001, sample_time=0.0005)
+        return StepResult(plan.step_id, rows, forward_ns=1_000_000, sample_ns=500_000)
 
     async def end(self) -> None:
         await self.is_lost.wait()

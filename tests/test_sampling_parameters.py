@@ -10,6 +10,7 @@ import pytest
 import torch
 from google.protobuf.descriptor import FieldDescriptor
 
+from penstock.contract import wire
 from penstock.contract.initial_state import InitialState
 from penstock.contract.plan import Plan
 from penstock.contract.row import Row
@@ -17,9 +18,7 @@ from penstock.contract.sampling import Sampling
 from penstock.kernels import build, native
 from penstock.kernels.sample.parameters import COLUMNS, PARAMETERS, RowParameters
 from penstock.protos import shard_pb2
-from penstock.router.fleet import wire as router_wire
-from penstock.shard.execution import step
-from penstock.shard.serving import wire as shard_wire
+from penstock.shard.serving.checks import check_row
 
 WIRE_TYPES = {torch.bool: FieldDescriptor.TYPE_BOOL, torch.float32: FieldDescriptor.TYPE_FLOAT,
               torch.int64: FieldDescriptor.TYPE_UINT32, torch.uint64: FieldDescriptor.TYPE_UINT64}
@@ -36,18 +35,13 @@ def test_the_wire_has_every_parameter_in_its_type() -> None:
         each.name: WIRE_TYPES[each.dtype] for each in PARAMETERS}
 
 
-def test_router_wire_and_shard_have_the_same_fields() -> None:
-    on_wire = {field.name for field in shard_pb2.Sampling.DESCRIPTOR.fields}
-    assert fields_of(step.Sampling).keys() == on_wire
-    assert fields_of(Sampling).keys() - {"bias"} == on_wire - {"bias_ids", "bias_values"}
+def test_the_wire_and_the_contract_have_the_same_fields() -> None:
+    assert fields_of(Sampling).keys() == {field.name for field in shard_pb2.Sampling.DESCRIPTOR.fields}
 
 
-def test_the_router_and_the_shard_switch_the_same_off() -> None:
+def test_the_contract_and_the_kernels_switch_the_same_off() -> None:
     assert {each.name: fields_of(Sampling)[each.name] for each in PARAMETERS} == {
         each.name: each.off for each in PARAMETERS}
-    for name, default in fields_of(Sampling).items():
-        if name not in ("bias", "banned_ids"):
-            assert fields_of(step.Sampling)[name] == default, name
 
 
 def test_values_that_switch_off_and_on_are_within_the_bounds() -> None:
@@ -59,15 +53,14 @@ def test_values_that_switch_off_and_on_are_within_the_bounds() -> None:
 
 def test_what_the_router_says_is_what_the_shard_hears() -> None:
     said = Sampling(
-        **{each.name: each.on for each in PARAMETERS}, watermark=True, bias=((70_000, 0.5), (3, -100.0)),
+        **{each.name: each.on for each in PARAMETERS}, watermark=True, bias_ids=(70_000, 3), bias_values=(0.5, -100.0),
         banned_ids=(2, 5), min_tokens=7, raw_logprobs=True)
-    order = router_wire.encode_plan(Plan(0, (Row(0, 0, (5,), initial_state=InitialState(said, 1)),)))
-    (row,) = shard_wire.decode_plan(shard_pb2.Order.FromString(order.SerializeToString()).plan, 0).rows
+    order = wire.encode_plan(Plan(0, (Row(0, 0, (5,), initial_state=InitialState(said, 1)),)))
+    (row,) = wire.decode_plan(shard_pb2.Order.FromString(order.SerializeToString()).plan, 0, check_row).rows
     assert row.initial_state is not None
     heard = row.initial_state.sampling
-    assert (heard.bias_ids.tolist(), heard.bias_values.tolist()) == ([70_000, 3], [0.5, -100.0])
-    assert heard.banned_ids.tolist() == [2, 5]
-    for name in fields_of(Sampling).keys() - {"bias", "banned_ids"}:
+    assert (tuple(heard.bias_ids), heard.bias_values, tuple(heard.banned_ids)) == ((70_000, 3), (0.5, -100.0), (2, 5))
+    for name in fields_of(Sampling).keys() - {"bias_ids", "bias_values", "banned_ids"}:
         value = getattr(said, name)
         assert getattr(heard, name) == (np.float32(value) if isinstance(value, float) else value), name
         assert value != fields_of(Sampling)[name], f"{name} is off: nothing is seen of it"
@@ -95,7 +88,6 @@ def test_the_compiler_lays_out_a_structure_as_python_does(name: str) -> None:
     assert compiled.returncode == 0, compiled.stderr
 
 
-def test_the_shards_sampling_is_the_table_and_what_the_shard_does_itself() -> None:
-    assert issubclass(step.Sampling, RowParameters)
-    own = fields_of(step.Sampling).keys() - fields_of(RowParameters).keys()
+def test_the_contract_has_the_table_and_what_the_shard_does_itself() -> None:
+    own = fields_of(Sampling).keys() - fields_of(RowParameters).keys()
     assert own == {"watermark", "bias_ids", "bias_values", "banned_ids", "min_tokens", "raw_logprobs"}

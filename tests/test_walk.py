@@ -49,7 +49,8 @@ def walk() -> list[Hop]:
 def hop_of(code: CodeType) -> Hop | None:
     """Returns the hop that a function of this project is, or None for anything else."""
     path = Path(code.co_filename).resolve()
-    if not path.is_relative_to(ROOT) or path.relative_to(ROOT).parts[0] not in ("router", "shard", "kernels"):
+    rooms = [ROOT / name for name in ("router", "contract", "shard", "kernels")]
+    if not any(map(path.is_relative_to, rooms)):
         return None
     return str(path.relative_to(ROOT)), code.co_qualname
 

@@ -23,11 +23,12 @@ from penstock.bench.engine.own import KV_MEMORY
 from penstock.bench.engine.sequences import Sequences, random_prompts
 from penstock.bench.load.option_types import Numbers
 from penstock.bench.programs.model import existing_model
+from penstock.contract.plan import Plan
+from penstock.contract.stream_limits import StreamLimits
 from penstock.kernels import dispatch
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig, physical_cores
 from penstock.shard.execution.executor import Executor
-from penstock.shard.execution.step import Step, StreamLimits
 from penstock.shard.weights.sites import Adaptable
 from penstock.system.at_rest import settle
 
@@ -82,17 +83,17 @@ class Runs:
         base, adapted = zip(*times, strict=True)
         return sum(base), sum(adapted)
 
-    def steps(self, case: Case, adapters: Sequence[int]) -> tuple[list[Step], list[Step]]:
+    def steps(self, case: Case, adapters: Sequence[int]) -> tuple[list[Plan], list[Plan]]:
         """Opens the executor for a case, and returns its steps of prompts and of decode rows."""
         bounds = self.executor.memory.bounds
         prompts = random_prompts(case.rows, case.prompt, bounds.vocab_size, FIRST_ID, self._seed)
         num_blocks = case.rows * -(-(case.prompt + case.new) // bounds.block_size)
         sequences = Sequences(prompts, case.new, bounds.block_size, range(num_blocks), adapters=adapters)
-        self.executor.open(StreamLimits(0, case.rows, 1 << 20, sequences.blocks_each))
+        self.executor.open(StreamLimits(case.rows, 1 << 20, sequences.blocks_each, 0))
         tokens = case.prompt if case.new > 1 else case.rows * case.prompt
         return list(sequences.prompt_steps(tokens)), list(sequences.decode_steps())
 
-    def _times(self, step: Step, rows: int, is_base_first: bool) -> tuple[float, float]:
+    def _times(self, step: Plan, rows: int, is_base_first: bool) -> tuple[float, float]:
         """Runs the first rows of a step, which are the base's, and the others apart."""
         parts = replace(step, rows=step.rows[:rows]), replace(step, rows=step.rows[rows:])
         times = [0.0, 0.0]

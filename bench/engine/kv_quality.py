@@ -60,25 +60,30 @@ def held_out_windows(count: int) -> tuple[list[list[list[int]]], int]:
 
 def prompt_logprobs(windows: list[list[int]], kv_cache_dtype: KvCacheDtype) -> dict[str, list[float]]:
     """Returns the logprob of each token behind a window's first, the likeliest one there, the bytes of a token's KV."""
+    from penstock.contract.initial_state import InitialState
+    from penstock.contract.output import Output
+    from penstock.contract.plan import Plan
+    from penstock.contract.row import Row
+    from penstock.contract.sampling import Sampling
+    from penstock.contract.stream_limits import StreamLimits
     from penstock.shard.communication.distributed import Group
     from penstock.shard.config import ShardConfig
     from penstock.shard.execution.executor import Executor
-    from penstock.shard.execution.step import NO_IDS, InitialState, Row, Sampling, Step, StreamLimits
 
     blocks = WINDOW // BLOCK_SIZE
     executor = Executor(ShardConfig(
         DEMO_MODEL, kv_cache_dtype=kv_cache_dtype, kv_memory=256 << 20, block_size=BLOCK_SIZE), Group())
-    executor.open(StreamLimits(1, TOGETHER, TOGETHER * WINDOW, blocks))
+    executor.open(StreamLimits(TOGETHER, TOGETHER * WINDOW, blocks, 1))
     logprobs: list[float] = []
     likeliest: list[float] = []
     for step, begin in enumerate(range(0, len(windows), TOGETHER)):
         rows = tuple(
-            Row(slot, 0, from_last_sample=False, token_ids=np.array(window[:-1]),
-                new_blocks=np.arange(slot * blocks, (slot + 1) * blocks, dtype=np.int32), is_sampled=False,
-                initial_state=InitialState(Sampling(top_n=1), WINDOW, NO_IDS),
-                prompt_logprob_ids=np.array(window[1:]))
+            Row(slot, 0, from_last_sample=False, token_ids=tuple(window[:-1]),
+                new_blocks=tuple(range(slot * blocks, (slot + 1) * blocks)), output=Output.NONE,
+                initial_state=InitialState(Sampling(top_n=1), WINDOW),
+                prompt_logprob_ids=tuple(window[1:]))
             for slot, window in enumerate(windows[begin : begin + TOGETHER]))
-        for row in executor.execute(Step(step, tuple(range(TOGETHER)) if step else (), rows)).rows:
+        for row in executor.execute(Plan(step, rows, tuple(range(TOGETHER)) if step else ())).rows:
             logprobs += row.prompt_logprobs
             likeliest += [top[0][0] for top in row.prompt_top_logprobs]
     size = sum(cache.data.shape[1] for cache in executor.memory.caches) / BLOCK_SIZE

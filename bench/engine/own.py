@@ -12,11 +12,14 @@ from multiprocessing.connection import Connection
 
 from penstock.bench.engine.sequences import GREEDY, Sequences, random_prompts
 from penstock.bench.programs.trial import Result, Split, Trial
+from penstock.contract.plan import Plan
+from penstock.contract.sampling import Sampling
+from penstock.contract.step_result import StepResult
+from penstock.contract.stream_limits import StreamLimits
 from penstock.kernels import dispatch
 from penstock.shard.communication.distributed import connect
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.executor import Executor
-from penstock.shard.execution.step import Sampling, Step, StepResult, StreamLimits
 from penstock.system.at_rest import settle
 
 FIRST_ID = 16                            # behind the special tokens
@@ -49,7 +52,7 @@ class OwnEngine:
     def run(self, trial: Trial) -> Result:
         bounds = self._executor.memory.bounds
         sequences = trial_sequences(trial, bounds.vocab_size, bounds.block_size, next(self._numbers))
-        self._executor.open(StreamLimits(0, trial.sequences, 1 << 20, sequences.blocks_each))
+        self._executor.open(StreamLimits(trial.sequences, 1 << 20, sequences.blocks_each, 0))
         prompts, decodes = list(sequences.prompt_steps(budget(trial))), list(sequences.decode_steps())
         result = self._time(prompts)
         if decodes:
@@ -57,13 +60,13 @@ class OwnEngine:
         self._executor.close()
         return result
 
-    def _time(self, steps: list[Step]) -> Result:
+    def _time(self, steps: list[Plan]) -> Result:
         start = time.perf_counter()
         results: list[StepResult] = [self._executor.execute(step) for step in steps]
         seconds = time.perf_counter() - start
         forward = sum(result.forward_ns for result in results) / 1e9 / len(steps)
         sample = sum(result.sample_ns for result in results) / 1e9 / len(steps)
-        return Result(sum(row.count for step in steps for row in step.rows), seconds,
+        return Result(sum(row.num_inputs for step in steps for row in step.rows), seconds,
                       Split(forward, sample, seconds / len(steps) - forward - sample))
 
 

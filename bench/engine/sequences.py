@@ -4,7 +4,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from penstock.shard.execution.step import NO_IDS, Blocks, Ids, InitialState, Row, Sampling, Step
+from penstock.contract.initial_state import InitialState
+from penstock.contract.output import Output
+from penstock.contract.plan import Plan
+from penstock.contract.row import Row
+from penstock.contract.sampling import Sampling
+from penstock.shard.execution.ids import Ids
 
 GREEDY = Sampling()
 
@@ -21,7 +26,7 @@ class Sequences:
                  samplings: Sequence[Sampling] = (), adapters: Sequence[int] = (), first_slot: int = 0) -> None:
         """Gives each prompt an answer of `new` tokens. Without `samplings` it is greedy, without `adapters` the base's.
         The slots are those from `first_slot` on. Raises ValueError for too few blocks."""
-        self.prompts = prompts
+        self.prompts = [tuple(prompt.tolist()) for prompt in prompts]
         self.length = len(prompts[0])
         self.end = self.length + new
         self.blocks_each = -(-self.end // block_size)
@@ -33,9 +38,9 @@ class Sequences:
         if len(given) < needed:
             raise ValueError(f"{len(prompts)} sequences of {self.end} tokens need {needed} blocks, there are "
                              f"{len(given)}")
-        self._blocks = given[:needed].reshape(len(prompts), self.blocks_each)
+        self._blocks = [tuple(own) for own in given[:needed].reshape(len(prompts), self.blocks_each).tolist()]
 
-    def prompt_steps(self, budget: int) -> Iterator[Step]:
+    def prompt_steps(self, budget: int) -> Iterator[Plan]:
         """Yields prompt after prompt; a step takes as many of their tokens as the budget allows, of the last a part."""
         rows: list[Row] = []
         left, number = budget, 0
@@ -46,27 +51,28 @@ class Sequences:
                 rows.append(self._prompt_row(index, start, start + count))
                 start, left = start + count, left - count
                 if left == 0:
-                    yield Step(number, (), tuple(rows))
+                    yield Plan(number, tuple(rows))
                     rows, left, number = [], budget, number + 1
         if rows:
-            yield Step(number, (), tuple(rows))
+            yield Plan(number, tuple(rows))
 
-    def decode_steps(self, first: int = 0) -> Iterator[Step]:
+    def decode_steps(self, first: int = 0) -> Iterator[Plan]:
         """Yields a step for each further token, numbered from `first` on; the last token sampled is never an input."""
         for number, position in enumerate(range(self.length, self.end - 1), first):
-            yield Step(number, (), tuple(self._decode_row(index, position) for index in range(len(self.prompts))))
+            yield Plan(number, tuple(self._decode_row(index, position) for index in range(len(self.prompts))))
 
     def _prompt_row(self, index: int, start: int, end: int) -> Row:
         state = None
         if start == 0:
-            state = InitialState(self._samplings[index], self.length, NO_IDS, adapter=self._adapters[index])
-        return Row(self._first_slot + index, start, from_last_sample=False, token_ids=self.prompts[index][start:end],
-                   new_blocks=self._new_blocks(index, start, end), is_sampled=end == self.length, initial_state=state)
+            state = InitialState(self._samplings[index], self.length, adapter=self._adapters[index])
+        return Row(self._first_slot + index, start, self.prompts[index][start:end],
+                   new_blocks=self._new_blocks(index, start, end),
+                   output=Output.SAMPLE if end == self.length else Output.NONE, initial_state=state)
 
     def _decode_row(self, index: int, position: int) -> Row:
-        return Row(self._first_slot + index, position, from_last_sample=True, token_ids=NO_IDS,
-                   new_blocks=self._new_blocks(index, position, position + 1), is_sampled=True)
+        return Row(self._first_slot + index, position, from_last_sample=True,
+                   new_blocks=self._new_blocks(index, position, position + 1), output=Output.SAMPLE)
 
-    def _new_blocks(self, index: int, start: int, end: int) -> Blocks:
+    def _new_blocks(self, index: int, start: int, end: int) -> tuple[int, ...]:
         """Returns the blocks that positions from `start` to `end` are the first to need."""
-        return self._blocks[index, -(-start // self._block_size) : -(-end // self._block_size)]
+        return self._blocks[index][-(-start // self._block_size) : -(-end // self._block_size)]

@@ -11,8 +11,10 @@ from penstock.bench.gpu.part import LOAD, Cases, Context
 from penstock.bench.gpu.records import Record
 from penstock.bench.gpu.runner import DEPTH, Runner
 from penstock.bench.gpu.scale import Scale
+from penstock.contract.sampling import Sampling
+from penstock.contract.step_result import StepResult
+from penstock.contract.stream_limits import StreamLimits
 from penstock.kernels.kv_cache import KvCache
-from penstock.shard.execution.step import Sampling, StepResult, StreamLimits
 
 SAMPLINGS = (
     Sampling(), Sampling(do_sample=True, seed=1), Sampling(do_sample=True, seed=2, temperature=0.8, top_p=0.95),
@@ -132,7 +134,7 @@ class Engine:
                     cache.data.fill_(0xFF)           # NaN in every format
         bounds = executor.memory.bounds
         executor.open(StreamLimits(
-            0, max_slots=len(self.requests), max_step_tokens=1 << 20,
+            max_slots=len(self.requests), max_step_tokens=1 << 20,
             max_blocks_per_slot=-(-bounds.context_length // bounds.block_size)))
         return Orders(self.requests, bounds, outputs, num_cached)
 

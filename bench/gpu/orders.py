@@ -5,8 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from penstock.contract.initial_state import InitialState
+from penstock.contract.output import Output
+from penstock.contract.plan import Plan
+from penstock.contract.row import Row
+from penstock.contract.sampling import Sampling
 from penstock.shard.execution.slots import Bounds
-from penstock.shard.execution.step import NO_IDS, Blocks, InitialState, Row, Sampling, Step
 
 
 @dataclass(frozen=True)
@@ -62,38 +66,39 @@ class Orders:
     def is_done(self, index: int) -> bool:
         return self._places[index] >= self._requests[index].end
 
-    def steps(self, schedule: Iterable[Picks]) -> Iterator[Step]:
+    def steps(self, schedule: Iterable[Picks]) -> Iterator[Plan]:
         for number, picks in enumerate(schedule):
-            yield Step(number, (), tuple(self.row(index, count) for index, count in picks))
+            yield Plan(number, tuple(self.row(index, count) for index, count in picks))
 
     def row(self, index: int, count: int) -> Row:
         """Writes the next input tokens of a request, or the token that was sampled last."""
         begin, known, state = self._places[index], self._known[index], self._first_state(index)
         end = begin + count
         return Row(
-            index, begin, from_last_sample=begin >= len(known), token_ids=np.array(known[begin:end], np.int64),
-            new_blocks=self._move(index, end), is_sampled=end >= len(known), initial_state=state)
+            index, begin, from_last_sample=begin >= len(known), token_ids=tuple(known[begin:end]),
+            new_blocks=self._move(index, end), output=Output.SAMPLE if end >= len(known) else Output.NONE,
+            initial_state=state)
 
     def verify(self, index: int, last: int, drafts: Sequence[int]) -> Row:
         """Writes the token sampled last with guesses of those that follow. `accept` says how many were right."""
         begin = self._places[index]
         return Row(
-            index, begin, from_last_sample=False, token_ids=np.array([last, *drafts], np.int64),
-            new_blocks=self._move(index, begin + 1 + len(drafts)), is_sampled=True, num_drafts=len(drafts))
+            index, begin, from_last_sample=False, token_ids=(last, *drafts),
+            new_blocks=self._move(index, begin + 1 + len(drafts)), output=Output.SAMPLE, num_drafts=len(drafts))
 
     def accept(self, index: int, num_drafts: int, num_right: int) -> None:
         """Goes back behind the last right one of the guesses."""
         self._places[index] -= num_drafts - num_right
 
-    def _move(self, index: int, end: int) -> Blocks:
+    def _move(self, index: int, end: int) -> tuple[int, ...]:
         """Goes on to `end`; returns the blocks that are needed for it."""
         before, self._places[index] = self._given[index], end
         self._given[index] = max(before, -(-end // self._block_size))
-        return self._blocks[index][before:self._given[index]]
+        return tuple(self._blocks[index][before:self._given[index]].tolist())
 
     def _first_state(self, index: int) -> InitialState | None:
         if self._given[index]:
             return None
         request = self._requests[index]
-        history = np.array(self._known[index], np.int64) if request.sampling.reads_history else NO_IDS
+        history = tuple(self._known[index]) if request.sampling.reads_history else ()
         return InitialState(request.sampling, len(request.prompt), history)

@@ -17,11 +17,14 @@ from penstock.bench.engine.sequences import Sequences, random_prompts
 from penstock.bench.gpu.profile import Profile, profile
 from penstock.bench.gpu.scale import Scale
 from penstock.bench.gpu.weights import Floor, random_model
+from penstock.contract.plan import Plan
+from penstock.contract.sampling import Sampling
+from penstock.contract.step_result import StepResult
+from penstock.contract.stream_limits import StreamLimits
 from penstock.kernels import dispatch
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.executor import Launched
-from penstock.shard.execution.step import Sampling, Step, StepResult, StreamLimits
 from penstock.shard.startup.load import load
 
 DEPTH = 2
@@ -98,16 +101,16 @@ class Runner:
         sequences, steps = self._mixed(batch, chunk, self._scale.new)
         return self._decoded(steps, batch + chunk, sequences, [])
 
-    def _mixed(self, batch: int, chunk: int, number: int) -> tuple[Sequences, Iterator[Step]]:
+    def _mixed(self, batch: int, chunk: int, number: int) -> tuple[Sequences, Iterator[Plan]]:
         """Runs the prompts of a batch; returns it, and `number` steps behind those that warm up."""
         scale = self._scale
         number += scale.warm_up
         sequences, others = self._open((batch, number + 1), (-(-number * chunk // scale.prompt), 1))
         self.run(sequences.prompt_steps(scale.step_tokens))
         pairs = zip(sequences.decode_steps(), others.prompt_steps(chunk), strict=False)
-        return sequences, (Step(decode.step_id, (), decode.rows + prompt.rows) for decode, prompt in pairs)
+        return sequences, (Plan(decode.step_id, decode.rows + prompt.rows) for decode, prompt in pairs)
 
-    def _decoded(self, steps: Iterable[Step], tokens: int, sequences: Sequences, first: list[int]) -> Decoded:
+    def _decoded(self, steps: Iterable[Plan], tokens: int, sequences: Sequences, first: list[int]) -> Decoded:
         warm_up = self._scale.warm_up
         ran = self.run(steps)
         self.executor.close()
@@ -152,7 +155,7 @@ class Runner:
         self.executor.close()
         return found
 
-    def _profile(self, steps: Iterable[Step]) -> Profile:
+    def _profile(self, steps: Iterable[Plan]) -> Profile:
         """Profiles steps but for those that warm up."""
         listed, warm_up = list(steps), self._scale.warm_up
         self.run(listed[:warm_up])
@@ -160,7 +163,7 @@ class Runner:
         self.executor.close()
         return found
 
-    def _prompt(self, tokens: int) -> list[Step]:
+    def _prompt(self, tokens: int) -> list[Plan]:
         [sequences] = self._open((1, 1), length=tokens)
         return list(sequences.prompt_steps(self._scale.step_tokens))
 
@@ -177,11 +180,11 @@ class Runner:
                                     CUTOFFS[:number] if is_sampled else (), first_slot=num_slots))
             num_slots, num_taken = num_slots + number, num_taken + number * opened[-1].blocks_each
         self.executor.open(StreamLimits(
-            0, max_slots=max(num_slots, *self._scale.batches), max_step_tokens=1 << 20,
+            max_slots=max(num_slots, *self._scale.batches), max_step_tokens=1 << 20,
             max_blocks_per_slot=-(-bounds.context_length // bounds.block_size)))
         return opened
 
-    def run(self, steps: Iterable[Step], depth: int = DEPTH) -> Ran:
+    def run(self, steps: Iterable[Plan], depth: int = DEPTH) -> Ran:
         """Runs steps, of which `depth` are on their way at a time."""
         ran, flying = Ran(), deque[Launched]()
 

@@ -21,32 +21,11 @@ from penstock.bench.programs.model import existing_model
 from penstock.bench.programs.peers import DIRECTORY
 from penstock.bench.programs.root import ROOT
 from penstock.bench.programs.trial import Trial
-from penstock.contract.initial_state import InitialState
-from penstock.contract.output import Output
-from penstock.contract.plan import Plan
-from penstock.contract.row import Row
-from penstock.contract.sampling import Sampling
 from penstock.contract.step_result import StepResult
 from penstock.contract.stream_limits import StreamLimits
+from penstock.contract.wire import encode_plan
 from penstock.router.fleet.client import ShardClient
-from penstock.router.fleet.wire import encode_plan
 from penstock.shard.config import physical_cores
-from penstock.shard.execution import step as shard_step
-
-
-def encoded(step: shard_step.Step) -> bytes:
-    """Returns the router's order for a shard's step, of which the sampling is greedy or as the trials want it."""
-    return encode_plan(Plan(step.step_id, tuple(_as_row(row) for row in step.rows))).SerializeToString()
-
-
-def _as_row(row: shard_step.Row) -> Row:
-    state = None
-    if row.initial_state:
-        names = ("do_sample", "seed", "temperature", "top_p")
-        sampling = Sampling(**{name: getattr(row.initial_state.sampling, name) for name in names})
-        state = InitialState(sampling, row.initial_state.prompt_length)
-    return Row(row.slot, row.start, tuple(row.token_ids.tolist()), row.from_last_sample,
-               tuple(row.new_blocks.tolist()), Output.SAMPLE if row.is_sampled else Output.NONE, state)
 
 
 async def run_trial(target: str, trial: Trial, depth: int) -> tuple[list[float], list[StepResult]]:
@@ -55,9 +34,9 @@ async def run_trial(target: str, trial: Trial, depth: int) -> tuple[list[float],
     try:
         facts = (await client.describe()).facts
         sequences = trial_sequences(trial, facts.vocab_size, facts.block_size)
-        await client.open(1, StreamLimits(trial.sequences, 1 << 20, sequences.blocks_each))
-        prompts = [encoded(step) for step in sequences.prompt_steps(budget(trial))]
-        decodes = [encoded(step) for step in sequences.decode_steps(len(prompts))]
+        await client.open(StreamLimits(trial.sequences, 1 << 20, sequences.blocks_each, epoch=1))
+        prompts = [encode_plan(step).SerializeToString() for step in sequences.prompt_steps(budget(trial))]
+        decodes = [encode_plan(step).SerializeToString() for step in sequences.decode_steps(len(prompts))]
         await exchange(client, prompts, depth)
         return await exchange(client, decodes, depth)
     finally:

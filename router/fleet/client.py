@@ -9,11 +9,11 @@ from typing import TypeVar
 
 import grpc
 
+from penstock.contract import wire
 from penstock.contract.shard_facts import ShardFacts
 from penstock.contract.step_result import StepResult
 from penstock.contract.stream_limits import StreamLimits
 from penstock.protos import shard_pb2, shard_pb2_grpc
-from penstock.router.fleet import wire
 from penstock.router.fleet.errors import AdapterRefusedError, FleetError
 from penstock.system import addresses, peers
 from penstock.system.wire_tls import ADVICE, WireTls
@@ -142,14 +142,14 @@ class ShardClient:
         request = shard_pb2.UnloadAdapterRequest(adapter=number, epoch=self._epoch)
         await self._guard(self._stub.UnloadAdapter(request, timeout=UNLOAD_SECONDS))
 
-    async def open(self, epoch: int, limits: StreamLimits) -> None:
+    async def open(self, limits: StreamLimits) -> None:
         """Starts the stream of orders; the shard clears its slots."""
         self._stream = self._execute()
         # A call keeps a future of each wait for its end, though that was cancelled; an event does not.
         self._ended = asyncio.Event()
         self._stream.add_done_callback(lambda _, ended=self._ended: ended.set())
-        self._epoch = epoch
-        await self.write(wire.encode_stream_limits(epoch, limits).SerializeToString())
+        self._epoch = limits.epoch
+        await self.write(wire.encode_stream_limits(limits).SerializeToString())
         self._check_user()
 
     async def write(self, order: bytes) -> None:

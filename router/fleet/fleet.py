@@ -7,12 +7,12 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Protocol
 
+from penstock.contract import wire
 from penstock.contract.facts import Facts
 from penstock.contract.plan import Plan
 from penstock.contract.shard_facts import ShardFacts
 from penstock.contract.step_result import StepResult
 from penstock.contract.stream_limits import StreamLimits
-from penstock.router.fleet import wire
 from penstock.router.fleet.client import ShardClient
 from penstock.router.fleet.errors import AdapterRefusedError, FleetError, OtherFacts
 from penstock.system.wire_tls import WireTls
@@ -100,7 +100,7 @@ class GrpcFleet:
         self._epoch += 1
         facts = await self.describe()
         for client in self._clients:
-            await client.open(self._epoch, limits)
+            await client.open(replace(limits, epoch=self._epoch))
         return facts
 
     async def submit(self, plan: Plan) -> None:

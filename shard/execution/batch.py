@@ -9,11 +9,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from penstock.contract.row import Row
 from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.lora import Adapter, AdapterRows
 from penstock.shard.devices.device import Array
+from penstock.shard.execution.ids import NO_IDS, as_array
 from penstock.shard.execution.slots import Bounds, OrderError, SlotTable
-from penstock.shard.execution.step import NO_IDS, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ def _arrange(rows: tuple[Row, ...], slots: SlotTable) -> dict[str, Array]:
     """Lays the rows out on the host. `sources` has for each token the slot whose last sample it is, or -1, and `ids`
     has the other tokens; either is left out if it would say nothing."""
     starts = _column(np.int64, rows, (row.start for row in rows))
-    counts = _column(np.int64, rows, (row.count for row in rows))
+    counts = _column(np.int64, rows, (row.num_inputs for row in rows))
     slot_ids = _column(np.int64, rows, (row.slot for row in rows))
     ends = np.cumsum(counts)
     firsts = ends - counts
@@ -169,7 +170,7 @@ def _groups(rows: tuple[Row, ...], slots: SlotTable, numbers: list[int]) -> Arra
     """Returns for each token which of these adapters it has, -1 for none: int32 [T]."""
     places = {number: place for place, number in enumerate(numbers)}
     groups = np.array([places.get(slots[row.slot].adapter, -1) for row in rows], np.int32)
-    return np.repeat(groups, [row.count for row in rows])
+    return np.repeat(groups, [row.num_inputs for row in rows])
 
 
 def _inputs(
@@ -178,7 +179,7 @@ def _inputs(
     from_last = _column(np.bool_, rows, (row.from_last_sample for row in rows))
     if num_tokens == len(rows) and from_last.all():
         return {"sources": slot_ids}
-    known = np.concatenate([row.token_ids for row in rows])
+    known = np.concatenate([as_array(row.token_ids) for row in rows])
     if len(known) == num_tokens:
         return {"ids": known}
     sources = np.full(num_tokens, -1, np.int64)
@@ -198,7 +199,7 @@ def _input_ids(ids: Tensor | None, sources: Tensor | None, last_token: Tensor) -
 
 def _prompt_logprobs(rows: tuple[Row, ...], firsts: npt.NDArray[np.int64]) -> dict[str, Array]:
     """Builds the columns of the tokens whose logprobs are wanted; each row's follow its first inputs, one by one."""
-    spans = [(first, row.prompt_logprob_ids)
+    spans = [(first, as_array(row.prompt_logprob_ids))
              for first, row in zip(firsts.tolist(), rows, strict=True) if len(row.prompt_logprob_ids)]
     if not spans:
         return {"prompt_logprob_rows": NO_IDS, "prompt_logprob_ids": NO_IDS}

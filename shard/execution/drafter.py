@@ -15,6 +15,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from penstock.contract.plan import Plan
+from penstock.contract.row import Row
 from penstock.kernels import dispatch
 from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.kv_cache import KvCache
@@ -26,7 +28,6 @@ from penstock.shard.execution.batch import pad, place
 from penstock.shard.execution.graphs import StepGraphs
 from penstock.shard.execution.kv_cache import KvShape, cache_dtype
 from penstock.shard.execution.slots import Bounds, SlotTable
-from penstock.shard.execution.step import Row, Step
 from penstock.shard.layers.decoder import Decoder
 from penstock.shard.models.keys import ModelConfigError
 from penstock.shard.models.model import Hidden, Model, ModelFacts
@@ -68,7 +69,7 @@ class Drafter:
 
     def open(self, max_slots: int) -> None: ...
 
-    def run(self, step: Step, slots: SlotTable) -> tuple[Step, Moment | None]:
+    def run(self, step: Plan, slots: SlotTable) -> tuple[Plan, Moment | None]:
         """Returns the step with the proposals that rows want as drafts, and a mark behind the work."""
         return step, None
 
@@ -120,7 +121,7 @@ class DraftModel(Drafter):
         """Begin with empty slots."""
         self._written = np.zeros(max_slots, np.int64)
 
-    def run(self, step: Step, slots: SlotTable) -> tuple[Step, Moment | None]:
+    def run(self, step: Plan, slots: SlotTable) -> tuple[Plan, Moment | None]:
         """Take in what the draft model is to know of a step that `slots` has taken in, and propose what rows want.
 
         Returns the step with the proposals as drafts, and a mark behind the work. Only a step with such rows waits for
@@ -128,7 +129,7 @@ class DraftModel(Drafter):
         """
         return self._with_proposals(step, slots), slots.device.mark()
 
-    def _with_proposals(self, step: Step, slots: SlotTable) -> Step:
+    def _with_proposals(self, step: Plan, slots: SlotTable) -> Plan:
         asking = sorted((row for row in step.rows if row.num_proposals), key=lambda row: -row.num_proposals)
         spans = self._to_take_in(step.rows, asking)
         if not spans:
@@ -240,6 +241,5 @@ def _with_drafts(rows: Sequence[Row], ids: npt.NDArray[np.int64]) -> Iterator[Ro
     per_round = [sum(row.num_proposals > number for row in rows) for number in range(rows[0].num_proposals)]
     begins = np.cumsum([0, *per_round[:-1]])
     for index, row in enumerate(rows):
-        own = ids[begins[:row.num_proposals] + index]
-        yield replace(
-            row, token_ids=np.concatenate([row.token_ids, own]), num_drafts=row.num_proposals, num_proposals=0)
+        own = ids[begins[:row.num_proposals] + index].tolist()
+        yield row._replace(token_ids=(*row.token_ids, *own), num_drafts=row.num_proposals, num_proposals=0)

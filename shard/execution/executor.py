@@ -3,12 +3,16 @@
 import os
 import signal
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor
 
+from penstock.contract.plan import Plan
+from penstock.contract.row_result import RowResult
+from penstock.contract.step_result import StepResult
+from penstock.contract.stream_limits import StreamLimits
 from penstock.kernels import dispatch
 from penstock.shard.communication.distributed import Group
 from penstock.shard.communication.stages import Stages
@@ -23,7 +27,6 @@ from penstock.shard.execution.prompt_logprobs import PromptLogprobsBatch, RowPro
 from penstock.shard.execution.sampler import SamplingBatch
 from penstock.shard.execution.sizes import sizes_of
 from penstock.shard.execution.slots import OrderError, SlotTable
-from penstock.shard.execution.step import RowResult, Step, StepResult, StreamLimits
 from penstock.shard.execution.watermark import Watermark
 from penstock.shard.layers.decoder import Decoder
 from penstock.shard.models.model import Hidden
@@ -47,7 +50,7 @@ class Launched:
     """Stands for a step whose work is all on its way. The marks tell when it began, when the draft model and the model
     ended, and when sampling began and ended."""
 
-    step: Step
+    step: Plan
     sampling_batch: SamplingBatch
     prompt_batch: PromptLogprobsBatch
     download: Download
@@ -93,14 +96,14 @@ class Executor:
         self._slots = None
         self.memory.forget_all()
 
-    def execute(self, step: Step, late_masks: Callable[[], Masks] = dict) -> StepResult:
+    def execute(self, step: Plan, late_masks: Callable[[], Masks] = dict) -> StepResult:
         """Launch a step and wait for its result. No rank owes another anything then."""
         result = self.finish(self.launch(step, late_masks))
         self.stages.catch_up()
         return result
 
     @torch.inference_mode()
-    def launch(self, step: Step, late_masks: Callable[[], Masks] = dict) -> Launched:
+    def launch(self, step: Plan, late_masks: Callable[[], Masks] = dict) -> Launched:
         """Take the step in and send the device all its work, without waiting for any of it; a processor does it here.
 
         `late_masks` waits for the masks of the step: a time that counts neither as the model's nor as sampling's. Only
@@ -132,7 +135,7 @@ class Executor:
             nanoseconds(sampling_begin, sampling_end), nanoseconds(begin, drafted))
 
     @torch.inference_mode()
-    def forward(self, step: Step) -> Outputs:
+    def forward(self, step: Plan) -> Outputs:
         """Take the step in and run the model, behind the draft model if there is one."""
         slots, memory = self._open_slots(), self.memory
         slots.apply(step)
@@ -181,7 +184,7 @@ class Executor:
 
 
 def _join(
-    step: Step, sampled: Mapping[int, RowResult], of_prompts: Mapping[int, RowPromptLogprobs]
+    step: Plan, sampled: Mapping[int, RowResult], of_prompts: Mapping[int, RowPromptLogprobs]
 ) -> tuple[RowResult, ...]:
     """Returns the results of the rows that have a sampled token or prompt logprobs, in the step's order.
 
@@ -190,5 +193,5 @@ def _join(
     results = dict(sampled)
     for slot, own in of_prompts.items():
         result = results.get(slot, RowResult(slot, (), ()))
-        results[slot] = replace(result, prompt_logprobs=own.logprobs, prompt_top_logprobs=own.top_logprobs)
+        results[slot] = result._replace(prompt_logprobs=own.logprobs, prompt_top_logprobs=own.top_logprobs)
     return tuple(results[row.slot] for row in step.rows if row.slot in results)

@@ -2,25 +2,25 @@
 
 import secrets
 
+from penstock.contract.facts import Facts
+from penstock.contract.shard_facts import ShardFacts
 from penstock.shard.execution.executor import Executor
-from penstock.shard.execution.step import Facts
 
 
-def describe(executor: Executor, step_tokens: int, keeps_bits: bool = True) -> Facts:
+def describe(executor: Executor, step_tokens: int, keeps_bits: bool = True) -> ShardFacts:
     """Returns the facts, and declares the KV memory in use. Others have measured the last two arguments."""
     config, loaded, stages, memory = executor.config, executor.loaded, executor.stages, executor.memory
     bounds = memory.bounds
     header = memory.kept.seal(bounds.num_blocks, step_tokens, memory.num_states) if memory.kept else None
-    return Facts(
+    facts = Facts(
         model_id=config.model_id or str(config.model),
         dtype=loaded.dtype,
         kv_dtype=loaded.kv_dtype,
         block_size=bounds.block_size,
         num_blocks=bounds.num_blocks,
         vocab_size=bounds.vocab_size,
-        eos_token_ids=loaded.model.facts.eos_token_ids,
+        eos_token_ids=frozenset(loaded.model.facts.eos_token_ids),
         context_length=bounds.context_length,
-        rank=stages.everyone.rank,
         world_size=stages.everyone.world_size,
         numerics=loaded.numerics,
         weights_digest=loaded.name.weights,
@@ -34,6 +34,5 @@ def describe(executor: Executor, step_tokens: int, keeps_bits: bool = True) -> F
         takes_adapters=loaded.adapters.takes_adapters,
         draft_context=bounds.draft_context,
         group=config.group,
-        shards_here=config.shards_here,
-        num_stages=stages.count,
-        answering_rank=stages.answering_rank)
+        num_stages=stages.count)
+    return ShardFacts(stages.everyone.rank, stages.answers, facts, config.shards_here)

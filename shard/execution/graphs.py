@@ -17,13 +17,13 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from torch import Tensor
 
+from penstock.contract.row import Row
 from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.recurrent_state import LayerMemory
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution import batch
 from penstock.shard.execution.batch import Padding
 from penstock.shard.execution.slots import Bounds
-from penstock.shard.execution.step import Row
 from penstock.shard.models.model import Hidden, Model
 from penstock.shard.progress import LoadProgress
 
@@ -106,8 +106,8 @@ class StepGraphs:
 
         No row of a captured decode step wants prompt logprobs.
         """
-        is_decode = all(row.count == 1 and row.is_sampled and not len(row.prompt_logprob_ids) for row in rows)
-        return self.padding_for(sum(row.count for row in rows), len(rows), is_decode)
+        is_decode = all(row.num_inputs == 1 and row.is_sampled and not len(row.prompt_logprob_ids) for row in rows)
+        return self.padding_for(sum(row.num_inputs for row in rows), len(rows), is_decode)
 
     def padding_for(self, num_tokens: int, num_rows: int, is_decode: bool = False) -> Padding | None:
         """Returns what a step of this size is to be padded with; None if no captured step can run it."""

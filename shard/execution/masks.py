@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from penstock.shard.execution.step import Step
+from penstock.contract.plan import Plan
 
 WORD = 32                                # tokens
 
@@ -33,7 +33,7 @@ class LateMasks:
         """Returns the steps whose masks have not come yet."""
         return list(self._expected)
 
-    def expect(self, step: Step) -> None:
+    def expect(self, step: Plan) -> None:
         """Note the rows of a step that will wait for masks; to be called before the step can run."""
         if slots := {row.slot: row.num_samples for row in step.rows if row.late_mask}:
             self._expected[step.step_id] = slots

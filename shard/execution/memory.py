@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from penstock.contract.block_copy import BlockCopy
 from penstock.kernels import dispatch
 from penstock.kernels.kv_cache import KvCache
 from penstock.kernels.recurrent_state import LayerMemory
@@ -17,7 +18,6 @@ from penstock.shard.execution.kv_cache import KvMemoryError, KvShape
 from penstock.shard.execution.loaded_model import LoadedModel
 from penstock.shard.execution.sizes import Sizes
 from penstock.shard.execution.slots import Bounds
-from penstock.shard.execution.step import BlockCopy
 from penstock.shard.fallback.alone import OwnStates
 from penstock.shard.models.model import MemoryLayout, SequenceState
 

@@ -7,11 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from penstock.contract.row import Row
+from penstock.contract.row_result import TopLogprobs
 from penstock.kernels.prompt_logprobs import prompt_logprobs
 from penstock.shard.devices.device import Array
 from penstock.shard.execution.batch import StepInputs
 from penstock.shard.execution.slots import SlotTable
-from penstock.shard.execution.step import Row, TopLogprobs
 
 SLICE = 64                               # tokens whose logits are in memory together, however long the chunk is
 

@@ -12,18 +12,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from penstock.contract.row import Row
+from penstock.contract.row_result import RowResult
 from penstock.kernels.prompt_logprobs import prompt_logprobs
 from penstock.kernels.sample import Biases, History, SampleParameters, sample
 from penstock.kernels.sample.parameters import COLUMNS, find_cutoffs
 from penstock.shard.communication.stages import Stages
 from penstock.shard.devices.device import Array
+from penstock.shard.execution.ids import NO_IDS
 from penstock.shard.execution.masks import WORD, Masks
 from penstock.shard.execution.prompt_logprobs import to_top_logprobs
 from penstock.shard.execution.slots import Slot, SlotTable
-from penstock.shard.execution.step import NO_IDS, Row, RowResult
 from penstock.shard.execution.watermark import Watermark
-
-_NO_VALUES = np.empty(0, np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,15 +150,14 @@ def _mark(batch: SamplingBatch, logits: Tensor, slots: SlotTable, watermark: Wat
 def _biases(states: list[Slot], positions: list[int]) -> dict[str, Array]:
     """Returns the columns of the biases that were asked for, and of the bans of outputs that are not long enough."""
     offsets = np.zeros(len(states) + 1, np.int64)
-    if not any(len(state.sampling.bias_ids) or len(state.sampling.banned_ids) for state in states):
-        return {"bias_ids": NO_IDS, "bias_values": _NO_VALUES, "bias_offsets": offsets}
+    if not any(len(state.bias_ids) or len(state.banned_ids) for state in states):
+        return {"bias_ids": NO_IDS, "bias_values": np.empty(0, np.float32), "bias_offsets": offsets}
     parts = []
     for state, position in zip(states, positions, strict=True):
-        sampling = state.sampling
-        ids, values = sampling.bias_ids, sampling.bias_values
-        if position < sampling.min_tokens:
-            bans = np.full(len(sampling.banned_ids), -np.inf, np.float32)
-            ids, values = np.concatenate([ids, sampling.banned_ids]), np.concatenate([values, bans])
+        ids, values = state.bias_ids, state.bias_values
+        if position < state.sampling.min_tokens:
+            bans = np.full(len(state.banned_ids), -np.inf, np.float32)
+            ids, values = np.concatenate([ids, state.banned_ids]), np.concatenate([values, bans])
         parts.append((ids, values))
     np.cumsum([len(ids) for ids, _ in parts], out=offsets[1:])
     all_ids, all_values = (np.concatenate(column) for column in zip(*parts, strict=True))

@@ -9,10 +9,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from penstock.contract.initial_state import InitialState
+from penstock.contract.plan import Plan
+from penstock.contract.row import Row
+from penstock.contract.sampling import Sampling
+from penstock.contract.stream_limits import StreamLimits
 from penstock.kernels.sample.parameters import PARAMETERS
 from penstock.shard.adapters.store import AdapterStore
 from penstock.shard.devices.device import Device
-from penstock.shard.execution.step import Ids, InitialState, Row, Sampling, Step, StreamLimits
+from penstock.shard.execution.ids import Ids, as_array
 
 
 class OrderError(Exception):
@@ -39,6 +44,9 @@ class Slot:
     prompt_length: int
     num_written: int                     # positions below this one have their K and V in the cache
     num_known: int                       # tokens that the first row brought with it, if the sampling reads them
+    bias_ids: Ids
+    bias_values: npt.NDArray[np.float32]
+    banned_ids: Ids
     num_blocks: int = 0
     adapter: int = 0                     # the number of a loaded one; 0 is none
     is_kept: bool = False                # all tokens so far are kept, each at its position
@@ -87,9 +95,9 @@ class SlotTable:
             raise OrderError(f"slot {slot} has had no first row")
         return state
 
-    def apply(self, step: Step) -> None:
+    def apply(self, step: Plan) -> None:
         """Clear slots, then take in every row: a first row resets its slot, new blocks are appended."""
-        num_tokens = sum(row.count for row in step.rows)
+        num_tokens = sum(row.num_inputs for row in step.rows)
         if num_tokens > self.limits.max_step_tokens:
             raise OrderError(f"step {step.step_id} has {num_tokens} tokens, "
                              f"max_step_tokens is {self.limits.max_step_tokens}")
@@ -180,23 +188,25 @@ class SlotTable:
         """Put a new sequence into a slot. It may start behind position 0, if its first blocks are another's, written
         already."""
         self._clear(slot)
-        self._check_ids(slot, "history_ids", initial_state.history_ids)
-        sampling = initial_state.sampling
-        self._check_ids(slot, "bias_ids", sampling.bias_ids)
-        self._check_ids(slot, "banned_ids", sampling.banned_ids)
+        sampling, history_ids = initial_state.sampling, as_array(initial_state.history_ids)
+        bias_ids, banned_ids = as_array(sampling.bias_ids), as_array(sampling.banned_ids)
+        self._check_ids(slot, "history_ids", history_ids)
+        self._check_ids(slot, "bias_ids", bias_ids)
+        self._check_ids(slot, "banned_ids", banned_ids)
         if sampling.top_n > self.bounds.vocab_size:
             raise OrderError(
                 f"slot {slot}: top_n is {sampling.top_n}, the vocabulary has {self.bounds.vocab_size} tokens")
         if initial_state.adapter and self.adapters.get(initial_state.adapter) is None:
             raise OrderError(f"slot {slot}: adapter {initial_state.adapter} is not loaded")
-        if sampling.watermark and not len(initial_state.history_ids):
+        if sampling.watermark and not len(history_ids):
             raise OrderError(f"slot {slot}: a watermark needs history_ids, and there are 0")
         is_kept = sampling.reads_history or self.bounds.draft_context > 0
         if is_kept:
-            self._keep_history(slot, initial_state.history_ids)
+            self._keep_history(slot, history_ids)
         self._slots[slot] = Slot(
-            sampling, initial_state.prompt_length, num_written=start, num_known=len(initial_state.history_ids),
-            adapter=initial_state.adapter, is_kept=is_kept)
+            sampling, initial_state.prompt_length, num_written=start, num_known=len(history_ids),
+            adapter=initial_state.adapter, bias_ids=bias_ids, bias_values=np.array(sampling.bias_values, np.float32),
+            banned_ids=banned_ids, is_kept=is_kept)
         for name, column in self.sampling.items():
             column[slot] = getattr(sampling, name)
 
@@ -214,12 +224,12 @@ class SlotTable:
                 self.limits.max_slots * self.max_history + 1, dtype=torch.int32, device=self.device.device)
         return self._histories
 
-    def _append_blocks(self, slot: int, blocks: npt.NDArray[np.int32]) -> None:
+    def _append_blocks(self, slot: int, blocks: Sequence[int]) -> None:
         state = self[slot]
         if len(blocks) == 0:
             return
-        if blocks.min() < 0 or blocks.max() >= self.bounds.num_blocks:
-            raise OrderError(f"slot {slot}: new_blocks {blocks.tolist()} go beyond num_blocks {self.bounds.num_blocks}")
+        if min(blocks) < 0 or max(blocks) >= self.bounds.num_blocks:
+            raise OrderError(f"slot {slot}: new_blocks {list(blocks)} go beyond num_blocks {self.bounds.num_blocks}")
         end = state.num_blocks + len(blocks)
         if end > self.limits.max_blocks_per_slot:
             raise OrderError(f"slot {slot}: {end} blocks, max_blocks_per_slot is {self.limits.max_blocks_per_slot}")
@@ -227,7 +237,7 @@ class SlotTable:
         state.num_blocks = end
 
     def _advance(self, row: Row) -> None:
-        state = self[row.slot]
+        state, end = self[row.slot], row.end
         room = min(state.num_blocks * self.bounds.block_size, self.bounds.context_length)
         if row.start > state.num_written:
             raise OrderError(f"slot {row.slot}: start {row.start} jumps ahead of position {state.num_written}, "
@@ -235,8 +245,8 @@ class SlotTable:
         if self.bounds.num_states is not None and row.start != state.num_written:
             raise OrderError(f"slot {row.slot}: start {row.start}, but its recurrent state has come to position "
                              f"{state.num_written}")
-        if row.end > room:
-            raise OrderError(f"slot {row.slot}: positions up to {row.end - 1}, but {state.num_blocks} blocks and a "
+        if end > room:
+            raise OrderError(f"slot {row.slot}: positions up to {end - 1}, but {state.num_blocks} blocks and a "
                              f"context of {self.bounds.context_length} tokens end at {room - 1}")
         if row.from_last_sample and not state.has_sample:
             raise OrderError(f"slot {row.slot}: from_last_sample, but nothing has been sampled in it")
@@ -245,19 +255,20 @@ class SlotTable:
                              f"inside the prompt of {state.prompt_length} tokens")
         if row.num_guesses and self.bounds.num_states is not None:
             raise OrderError(f"slot {row.slot}: {row.num_guesses} drafts, which a recurrent state can't take back")
-        if row.num_proposals and row.end > self.bounds.draft_context:
-            raise OrderError(f"slot {row.slot}: proposals up to position {row.end - 1}, and the draft model takes "
+        if row.num_proposals and end > self.bounds.draft_context:
+            raise OrderError(f"slot {row.slot}: proposals up to position {end - 1}, and the draft model takes "
                              f"{self.bounds.draft_context} tokens")
         if row.late_mask and not row.is_sampled:
             raise OrderError(f"slot {row.slot}: a mask comes late for a row that samples nothing")
-        self._check_ids(row.slot, "token_ids", row.token_ids)
-        self._check_ids(row.slot, "prompt_logprob_ids", row.prompt_logprob_ids)
-        end = row.end - row.num_proposals
-        if state.is_kept and end > state.num_known and len(row.token_ids):
-            self._keep_history(row.slot, row.token_ids, end - len(row.token_ids))
-        state.num_written = row.end
+        self._check_ids(row.slot, "prompt_logprob_ids", as_array(row.prompt_logprob_ids))
+        if len(row.token_ids):
+            token_ids, behind = as_array(row.token_ids), end - row.num_proposals
+            self._check_ids(row.slot, "token_ids", token_ids)
+            if state.is_kept and behind > state.num_known:
+                self._keep_history(row.slot, token_ids, behind - len(token_ids))
+        state.num_written = end
 
-    def _check_copies(self, step: Step) -> None:
+    def _check_copies(self, step: Plan) -> None:
         named = [block for copy in step.block_copies for block in (copy.source, copy.target)]
         if named and max(named) >= self.bounds.num_blocks:
             raise OrderError(f"step {step.step_id}: block_copies name block {max(named)}, num_blocks is "

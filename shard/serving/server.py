@@ -19,14 +19,18 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
+from penstock.contract import wire
+from penstock.contract.plan import Plan
+from penstock.contract.shard_facts import ShardFacts
+from penstock.contract.step_result import StepResult
+from penstock.contract.stream_limits import StreamLimits
 from penstock.protos import shard_pb2
 from penstock.shard.adapters.error import AdapterError
 from penstock.shard.adapters.store import AdapterStore
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.masks import LateMasks, Masks
-from penstock.shard.execution.step import Facts, Step, StepResult, StreamLimits
 from penstock.shard.process import ParentWatch
-from penstock.shard.serving import wire
+from penstock.shard.serving.checks import check_row
 from penstock.shard.serving.draining import Draining
 from penstock.shard.serving.worker import Order, Worker
 from penstock.system import peers
@@ -109,7 +113,7 @@ class ShardServicer:
     """Answers the calls of protos/shard.proto; by the Unix socket at `path` only those of this process's user."""
 
     def __init__(
-        self, facts: Facts, worker: Worker, path: Path | None = None, adapters: AdapterStore | None = None,
+        self, facts: ShardFacts, worker: Worker, path: Path | None = None, adapters: AdapterStore | None = None,
         is_draining: bool = False,
     ) -> None:
         self._facts = facts
@@ -159,7 +163,7 @@ class ShardServicer:
         """Answers a stream of orders, which come as they were encoded: so ranks can compare them."""
         if obstacle := self._cut_off_strangers():  # which connection the call came by is not told: it may be theirs
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, obstacle)
-        stream = Stream(self._facts.vocab_size)
+        stream = Stream(self._facts.facts.vocab_size)
         reader = asyncio.create_task(self._read(request_iterator, stream))
         try:
             async for result in stream.answers():
@@ -229,12 +233,12 @@ class ShardServicer:
                 if step_id < 0:
                     if kind != "stream_limits":
                         raise ValueError("the first order of a stream must be stream_limits")
-                    work: StreamLimits | Step = wire.decode_stream_limits(message.stream_limits)
+                    work: StreamLimits | Plan = wire.decode_stream_limits(message.stream_limits)
                     self._take_over(stream)
                 else:
                     if kind != "plan":
                         raise ValueError("every order of a stream but its first must be a plan or masks")
-                    work = wire.decode_plan(message.plan, step_id)
+                    work = wire.decode_plan(message.plan, step_id, check_row)
                     if self._facts.answers:
                         stream.late_masks.expect(work)
                 self._worker.submit(Order(stream, work, encoded))
@@ -247,8 +251,8 @@ class ShardServicer:
 
     def _take_masks(self, message: shard_pb2.Masks, stream: Stream) -> None:
         if not self._facts.answers:
-            raise ValueError(f"masks are for the shard that answers, which has rank {self._facts.answering_rank}; this "
-                             f"one has {self._facts.rank}")
+            raise ValueError("masks are for the shard that answers, which has rank "
+                             f"{self._facts.facts.answering_rank}; this one has {self._facts.rank}")
         stream.late_masks.put(message.step_id, wire.decode_masks(message))
 
     def _take_over(self, stream: Stream) -> None:
@@ -316,7 +320,7 @@ def _leaving(servicer: ShardServicer) -> Callable[[], bool]:
 
 
 async def serve(
-    config: ShardConfig, facts: Facts, worker: Worker, tell_ready: Callable[[], None] = lambda: None,
+    config: ShardConfig, facts: ShardFacts, worker: Worker, tell_ready: Callable[[], None] = lambda: None,
     watch: ParentWatch | None = None, adapters: AdapterStore | None = None,
 ) -> None:
     """Listen until SIGTERM or SIGINT; then the running step ends, and no other begins. Raises OSError if it cannot

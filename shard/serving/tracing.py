@@ -5,7 +5,8 @@ import time
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
-from penstock.shard.execution.step import Step, StepResult
+from penstock.contract.plan import Plan
+from penstock.contract.step_result import StepResult
 
 STEPS_A_SPAN = 100
 """Of the steps for traced requests with which none of them begins, one in so many has a span."""
@@ -31,7 +32,7 @@ class StepTracing:
         """Take in that all slots are empty."""
         self._traced.clear()
 
-    def ran(self, step: Step, result: StepResult) -> None:
+    def ran(self, step: Plan, result: StepResult) -> None:
         """Make the span of a step that has just ended, if it is to have one."""
         begun = self._follow(step)
         if not self._traced or not any(row.slot in self._traced for row in step.rows):
@@ -42,7 +43,7 @@ class StepTracing:
             self._tell(step, result, begun)
             self._num_steps = self._steps_ns = 0
 
-    def _tell(self, step: Step, result: StepResult, begun: list[Link]) -> None:
+    def _tell(self, step: Plan, result: StepResult, begun: list[Link]) -> None:
         links = [self._traced[row.slot] for row in step.rows if row.slot in self._traced]
         links = list({link.context.span_id: link for link in links}.values())  # answers of one request are one link
         end = time.time_ns()
@@ -53,7 +54,7 @@ class StepTracing:
                 "penstock.rank": self._rank,
                 "penstock.step": step.step_id,
                 "penstock.rows": len(step.rows),
-                "penstock.tokens": sum(row.count for row in step.rows),
+                "penstock.tokens": sum(row.num_inputs for row in step.rows),
                 "penstock.forward_seconds": result.forward_ns / 1e9,
                 "penstock.sample_seconds": result.sample_ns / 1e9,
                 "penstock.steps": self._num_steps,
@@ -61,7 +62,7 @@ class StepTracing:
             })
         span.end(end)
 
-    def _follow(self, step: Step) -> list[Link]:
+    def _follow(self, step: Plan) -> list[Link]:
         """Take in which slots the step gives up and takes; returns links to the requests that begin with it."""
         begun = []
         for slot in step.cleared_slots:

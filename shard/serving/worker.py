@@ -17,9 +17,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn, Protocol
 
+from penstock.contract.plan import Plan
+from penstock.contract.step_result import StepResult
+from penstock.contract.stream_limits import StreamLimits
 from penstock.shard.execution.executor import Executor, Launched
 from penstock.shard.execution.masks import Masks
-from penstock.shard.execution.step import Step, StepResult, StreamLimits
 from penstock.shard.serving.agreement import Agreement
 
 log = logging.getLogger(__name__)
@@ -47,7 +49,7 @@ class StepObserver(Protocol):
 
     def opened(self) -> None: ...
 
-    def ran(self, step: Step, result: StepResult) -> None: ...
+    def ran(self, step: Plan, result: StepResult) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class Order:
     """Holds what a caller orders: `work`, or None if no more will come from it; and `encoded`, as it was received."""
 
     caller: Caller
-    work: StreamLimits | Step | None
+    work: StreamLimits | Plan | None
     encoded: bytes = b""
 
 
@@ -167,7 +169,7 @@ class Worker:
 
     def _execute(self, order: Order, is_common: bool) -> None:
         """Launch a step, and see to its end; all other orders wait for the steps before them."""
-        if is_common and isinstance(order.work, Step):
+        if is_common and isinstance(order.work, Plan):
             self.progress.launch()
             launched = self._executor.launch(order.work, partial(order.caller.masks, order.work.step_id))
             if self._results is None:

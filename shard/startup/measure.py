@@ -4,13 +4,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import isnan
 
-import numpy as np
 import torch
 
+from penstock.contract.initial_state import InitialState
+from penstock.contract.plan import Plan
+from penstock.contract.row import Row
+from penstock.contract.sampling import Sampling
+from penstock.contract.step_result import StepResult
+from penstock.contract.stream_limits import StreamLimits
 from penstock.shard.communication.distributed import Group
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.slots import Bounds
-from penstock.shard.execution.step import NO_IDS, InitialState, Row, Sampling, Step, StepResult, StreamLimits
 from penstock.shard.weights.stored import CheckpointError
 
 GREEDY = Sampling()
@@ -29,7 +33,7 @@ def measure_step_tokens(executor: Executor, group: Group, most: int = MAX_TOKENS
     prompt_blocks = -(-bounds.context_length // bounds.block_size)
     limit = min(most, room(bounds))
     max_prompts = -(-limit // bounds.context_length)
-    executor.open(StreamLimits(0, max_slots=max_prompts, max_step_tokens=limit, max_blocks_per_slot=prompt_blocks))
+    executor.open(StreamLimits(max_slots=max_prompts, max_step_tokens=limit, max_blocks_per_slot=prompt_blocks))
     _check(executor.execute(full_prompts(bounds, min(GRAIN, limit))))  # this step also pays for what happens once
     num_tokens = min(GRAIN, limit)
     seconds = _seconds(executor, group, num_tokens)
@@ -55,7 +59,7 @@ def settle_step_tokens(executor: Executor, group: Group, most: int = MAX_TOKENS)
     if not step_tokens:
         return measure_step_tokens(executor, group, most)
     with executor.memory.aside(num_blocks=1):
-        executor.open(StreamLimits(0, max_slots=1, max_step_tokens=GRAIN, max_blocks_per_slot=1))
+        executor.open(StreamLimits(max_slots=1, max_step_tokens=GRAIN, max_blocks_per_slot=1))
         _check(executor.execute(full_prompts(executor.memory.bounds, 1)))
         executor.close()
     return int(step_tokens)
@@ -95,22 +99,21 @@ def room(bounds: Bounds) -> int:
     return num_prompts * bounds.context_length or bounds.num_blocks * bounds.block_size
 
 
-def full_prompts(bounds: Bounds, num_tokens: int) -> Step:
+def full_prompts(bounds: Bounds, num_tokens: int) -> Plan:
     """Makes a step of prompts as long as the context allows, `num_tokens` in all."""
     context = bounds.context_length
     return prompts(bounds, [min(context, num_tokens - begin) for begin in range(0, num_tokens, context)])
 
 
-def prompts(bounds: Bounds, lengths: Sequence[int], sampling: Sampling = GREEDY) -> Step:
+def prompts(bounds: Bounds, lengths: Sequence[int], sampling: Sampling = GREEDY) -> Plan:
     """Makes a step of new prompts, each in a slot and in blocks of its own, after each of which a token is sampled."""
     rows = []
     first_block = 0
     for slot, length in enumerate(lengths):
         end_block = first_block + -(-length // bounds.block_size)
-        ids = np.arange(length) % bounds.vocab_size
+        ids = tuple(position % bounds.vocab_size for position in range(length))
         rows.append(Row(
-            slot=slot, start=0, from_last_sample=False, token_ids=ids,
-            new_blocks=np.arange(first_block, end_block, dtype=np.int32), is_sampled=True,
-            initial_state=InitialState(sampling, length, ids if sampling.reads_history else NO_IDS)))
+            slot=slot, start=0, token_ids=ids, new_blocks=tuple(range(first_block, end_block)),
+            initial_state=InitialState(sampling, length, ids if sampling.reads_history else ())))
         first_block = end_block
-    return Step(0, (), tuple(rows))
+    return Plan(0, tuple(rows))

@@ -65,7 +65,8 @@ def run(config: ShardConfig, progress: LoadProgress, watch: ParentWatch | None, 
     phases.end("KV memory")
     step_tokens = steps.submit(_measure, config, executor, group).result()
     is_native = executor.model.facts.implementation == NATIVE
-    facts = describe(executor, step_tokens, is_native or steps.submit(keeps_bits, executor, group).result())
+    shard = describe(executor, step_tokens, is_native or steps.submit(keeps_bits, executor, group).result())
+    facts = shard.facts
     settle()
     phases.end("first steps")
     log.info("kernels %s, dtype %s, %d blocks of %d tokens, %d threads, %d prompt tokens a step, numerics %s; %s; %s",
@@ -79,7 +80,7 @@ def run(config: ShardConfig, progress: LoadProgress, watch: ParentWatch | None, 
         worker = Worker(
             executor, Agreement(agreeing), steps, partial(process.leave, 1, config.socket_path, watch), observer,
             results, orders)
-        asyncio.run(serve(config, facts, worker, partial(_tell_ready, progress, phases), watch,
+        asyncio.run(serve(config, shard, worker, partial(_tell_ready, progress, phases), watch,
                           executor.adapters))
 
 

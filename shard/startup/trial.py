@@ -7,6 +7,9 @@ from functools import partial
 
 import numpy as np
 
+from penstock.contract.row import Row
+from penstock.contract.sampling import Sampling
+from penstock.contract.stream_limits import StreamLimits
 from penstock.kernels.sample.parameters import PARAMETERS
 from penstock.shard.config import ShardConfig
 from penstock.shard.devices import gpu
@@ -15,7 +18,6 @@ from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.gpu_memory import Needs, blocks_that_fit, check_room, graph_bytes, largest_lengths
 from penstock.shard.execution.graphs import StepGraphs
 from penstock.shard.execution.slots import Bounds
-from penstock.shard.execution.step import Row, Sampling, StreamLimits
 from penstock.shard.startup.measure import prompts
 
 log = logging.getLogger(__name__)
@@ -72,7 +74,7 @@ def run_largest_step(executor: Executor, config: ShardConfig) -> None:
     bounds = executor.memory.bounds
     lengths = largest_lengths(bounds, config.max_step_tokens, config.max_step_rows)
     width = -(-bounds.context_length // bounds.block_size)
-    executor.open(StreamLimits(0, max_slots=len(lengths), max_step_tokens=sum(lengths), max_blocks_per_slot=width))
+    executor.open(StreamLimits(max_slots=len(lengths), max_step_tokens=sum(lengths), max_blocks_per_slot=width))
     step = prompts(bounds, lengths, ALL_SAMPLERS)
     caches = executor.memory.caches
     if all(len(cache.data) for cache in caches):  # else a sequence's memory is there from its first token on
@@ -87,7 +89,7 @@ def _at_end(row: Row, bounds: Bounds) -> Row:
     """Returns a new prompt's row as the last chunk of the longest prompt there is, all of it in block 0."""
     assert row.initial_state is not None, "a new prompt"
     context, initial_state = bounds.context_length, row.initial_state
-    blocks = np.zeros(-(-context // bounds.block_size), np.int32)
-    return replace(row, start=context - row.count, new_blocks=blocks,
-                   initial_state=replace(initial_state, prompt_length=context,
-                                         history_ids=np.resize(initial_state.history_ids, context)))
+    history_ids = tuple(np.resize(initial_state.history_ids, context).tolist())
+    return row._replace(
+        start=context - row.num_inputs, new_blocks=(0,) * -(-context // bounds.block_size),
+        initial_state=replace(initial_state, prompt_length=context, history_ids=history_ids))

@@ -11,13 +11,15 @@ from functools import partial
 
 import numpy as np
 
+from penstock.contract.plan import Plan
+from penstock.contract.row import Row
+from penstock.contract.stream_limits import StreamLimits
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.masks import WORD, Masks
 from penstock.shard.execution.prompt_logprobs import SLICE
 from penstock.shard.execution.slots import Bounds
-from penstock.shard.execution.step import NO_IDS, Row, Step, StreamLimits
 from penstock.shard.progress import LoadProgress
 from penstock.shard.startup.measure import full_prompts, prompts, room, smallest_bounds
 from penstock.shard.startup.trial import ALL_SAMPLERS
@@ -33,15 +35,15 @@ def warm_up(
     steps = list(warm_up_steps(bounds, config.max_step_tokens, config.max_step_rows))
     rows = [row for step in steps for row in step.rows]
     executor.open(StreamLimits(
-        0, max_slots=max(row.slot for row in rows) + 1,
-        max_step_tokens=max(sum(row.count for row in step.rows) for step in steps),
+        max_slots=max(row.slot for row in rows) + 1,
+        max_step_tokens=max(sum(row.num_inputs for row in step.rows) for step in steps),
         max_blocks_per_slot=-(-max(row.end for row in rows) // bounds.block_size)))
     for step in (progress or LoadProgress()).each(steps, "Compiling kernels", "step"):
         executor.execute(step, partial(_all_allowed, step, bounds.vocab_size))
     executor.close()
 
 
-def warm_up_steps(bounds: Bounds, max_tokens: int, max_rows: int) -> Iterator[Step]:
+def warm_up_steps(bounds: Bounds, max_tokens: int, max_rows: int) -> Iterator[Plan]:
     """Yields the steps. They keep within the KV memory and what a step may have, but that two tokens are always
     allowed."""
     max_tokens = max(2, min(max_tokens, room(bounds)))
@@ -55,9 +57,8 @@ def warm_up_steps(bounds: Bounds, max_tokens: int, max_rows: int) -> Iterator[St
     for width in TOP_WIDTHS:
         yield _with_prompt_logprobs(bounds, 1, min(width, bounds.vocab_size))
     # What was sampled is the next input, and what a row has before is read again.
-    yield Step(0, (), (Row(
-        slot=0, start=1, from_last_sample=True, token_ids=NO_IDS, is_sampled=True,
-        new_blocks=np.array([1] if bounds.block_size == 1 else [], np.int32)),))
+    yield Plan(0, (Row(
+        slot=0, start=1, from_last_sample=True, new_blocks=(1,) if bounds.block_size == 1 else ()),))
 
 
 def sizes(most: int) -> list[int]:
@@ -66,13 +67,13 @@ def sizes(most: int) -> list[int]:
     return sorted({size for power in powers for size in (power, power + 1) if size <= most} | {most})
 
 
-def _with_prompt_logprobs(bounds: Bounds, length: int, top_n: int) -> Step:
+def _with_prompt_logprobs(bounds: Bounds, length: int, top_n: int) -> Plan:
     """Makes a step of a prompt that waits for a mask and wants all its logprobs, with `top_n` top logprobs each."""
-    sampling = replace(ALL_SAMPLERS, top_n=top_n, bias_ids=np.zeros(1, np.int64), bias_values=np.ones(1, np.float32))
+    sampling = replace(ALL_SAMPLERS, top_n=top_n, bias_ids=(0,), bias_values=(1.0,))
     [row] = prompts(bounds, [length], sampling).rows
-    return Step(0, (), (replace(row, late_mask=True, prompt_logprob_ids=row.token_ids),))
+    return Plan(0, (row._replace(late_mask=True, prompt_logprob_ids=row.token_ids),))
 
 
-def _all_allowed(step: Step, vocab_size: int) -> Masks:
+def _all_allowed(step: Plan, vocab_size: int) -> Masks:
     return {row.slot: np.full((row.num_samples, -(-vocab_size // WORD)), -1, np.int32)
             for row in step.rows if row.late_mask}

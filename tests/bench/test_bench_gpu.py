@@ -22,11 +22,11 @@ from penstock.bench.gpu.report import Report
 from penstock.bench.gpu.scale import FULL, SMALLEST
 from penstock.bench.gpu.targets import targets
 from penstock.bench.gpu.weights import Floor
+from penstock.contract.stream_limits import StreamLimits
 from penstock.kernels import dispatch, native
 from penstock.kernels import tuning as kernel_tuning
 from penstock.shard.devices.device import Device
 from penstock.shard.execution.slots import Bounds, SlotTable
-from penstock.shard.execution.step import StreamLimits
 from tests import kernel_sets
 from tests.paths import ROOT
 
@@ -218,9 +218,9 @@ def test_the_floor_counts_the_weights_of_a_llama():
 
 def test_steps_keep_the_budget_and_are_what_a_shard_takes():
     sequences = Sequences(random_prompts(3, 20, 160), new=5, block_size=16, blocks=range(9))
-    slots = SlotTable(StreamLimits(0, 3, 32, 16), Bounds(16, 9, 256, 160), Device(torch.device("cpu")))
+    slots = SlotTable(StreamLimits(3, 32, 16, 0), Bounds(16, 9, 256, 160), Device(torch.device("cpu")))
     steps = list(sequences.prompt_steps(32))
-    assert [sum(row.count for row in step.rows) for step in steps] == [32, 28]
+    assert [sum(row.num_inputs for row in step.rows) for step in steps] == [32, 28]
     assert [row.is_sampled for step in steps for row in step.rows] == [True, False, True, True]
     for step in steps:
         slots.apply(step)

@@ -200,8 +200,8 @@ FAULTS = (
     Fault("sampling", "another-green-list", "shard/execution/watermark.py",
           "HASH_KEY * previous_token", "HASH_KEY + previous_token",
           ("tests/shard/test_watermark.py", "tests/router/text/test_watermark.py")),
-    Fault("wire", "late-masks-not-told", "router/fleet/wire.py",
-          "late_mask=row.late_mask, ", "", ("tests/shard/serving/test_wire.py", "tests/router/fleet")),
+    Fault("wire", "late-masks-not-told", "contract/wire.py",
+          'untold=["is_decode"]', 'untold=["is_decode", "late_mask"]', ("tests/contract", "tests/router/fleet")),
 
     Fault("sharding", "orders-compared-by-length", "shard/serving/agreement.py",
           "len(encoded), zlib.crc32(encoded)]", "len(encoded), 0]", ("tests/shard/serving/test_agreement.py",)),

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from penstock.contract.sampling import Sampling
 from penstock.kernels import native
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.executor import Executor
-from penstock.shard.execution.step import Sampling
 from penstock.shard.layers.decoder import Decoder
 from penstock.shard.models.model_options import AS_STORED, ModelOptions
 from tests.family_models import reference

@@ -7,18 +7,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import grpc
 
+from penstock.contract.plan import Plan
 from penstock.contract.row_result import RowResult
+from penstock.contract.stream_limits import StreamLimits
+from penstock.contract.wire import decode_result, encode_masks, encode_plan, encode_stream_limits
 from penstock.protos import shard_pb2, shard_pb2_grpc
-from penstock.router.fleet.wire import decode_result
-from penstock.shard.execution.step import Ids, Row, Sampling, Step, StreamLimits
 from tests.paths import ROOT
 from tests.shard.step_programs import Program
 
@@ -151,7 +152,7 @@ def run_over_wire(
 
 
 def outputs_of(
-    step: Step, owners: Sequence[int], result: shard_pb2.StepResult, outputs: list[list[tuple[int, float]]]
+    step: Plan, owners: Sequence[int], result: shard_pb2.StepResult, outputs: list[list[tuple[int, float]]]
 ) -> None:
     """Appends the tokens of a step's rows to the outputs of their requests; `owners` are in the order of the rows."""
     rows = rows_of(result)
@@ -162,41 +163,3 @@ def outputs_of(
 def rows_of(result: shard_pb2.StepResult) -> dict[int, RowResult]:
     """Returns the rows of a result by slot, as the router reads them."""
     return {row.slot: row for row in decode_result(result).rows}
-
-
-def encode_stream_limits(limits: StreamLimits) -> shard_pb2.Order:
-    return shard_pb2.Order(stream_limits=shard_pb2.StreamLimits(
-        epoch=limits.epoch, max_slots=limits.max_slots, max_step_tokens=limits.max_step_tokens,
-        max_blocks_per_slot=limits.max_blocks_per_slot))
-
-
-def encode_plan(step: Step) -> shard_pb2.Order:
-    return shard_pb2.Order(plan=shard_pb2.Plan(
-        step_id=step.step_id, cleared_slots=step.cleared_slots, rows=[_encode_row(row) for row in step.rows]))
-
-
-def encode_masks(step_id: int, bits: Mapping[int, bytes]) -> shard_pb2.Order:
-    masks = [shard_pb2.Mask(slot=slot, bits=data) for slot, data in bits.items()]
-    return shard_pb2.Order(masks=shard_pb2.Masks(step_id=step_id, masks=masks))
-
-
-def _encode_row(row: Row) -> shard_pb2.Row:
-    initial_state = None
-    if row.initial_state:
-        initial_state = shard_pb2.InitialState(
-            prompt_length=row.initial_state.prompt_length, history_ids=_encode_ids(row.initial_state.history_ids),
-            sampling=_encode_sampling(row.initial_state.sampling), adapter=row.initial_state.adapter)
-    return shard_pb2.Row(
-        slot=row.slot, start=row.start, from_last_sample=row.from_last_sample, token_ids=_encode_ids(row.token_ids),
-        new_blocks=row.new_blocks.tolist(), output=shard_pb2.SAMPLE if row.is_sampled else shard_pb2.NONE,
-        initial_state=initial_state, late_mask=row.late_mask, prompt_logprob_ids=_encode_ids(row.prompt_logprob_ids))
-
-
-def _encode_sampling(sampling: Sampling) -> shard_pb2.Sampling:
-    values = {name: getattr(sampling, name) for name in (each.name for each in fields(sampling))}
-    values |= {name: _encode_ids(values[name]) for name in ("bias_ids", "banned_ids")}
-    return shard_pb2.Sampling(**values)
-
-
-def _encode_ids(ids: Ids) -> bytes:
-    return ids.astype("<u4").tobytes()

@@ -13,12 +13,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from penstock.contract.plan import Plan
+from penstock.contract.row_result import RowResult, TopLogprobs
 from penstock.shard.communication.distributed import Group, connect
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution import executor as executors
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.masks import Masks
-from penstock.shard.execution.step import RowResult, Step, TopLogprobs
 from tests.shard.spawned_ranks import Results, run_ranks
 from tests.shard.step_programs import Program
 
@@ -102,12 +103,12 @@ def run_program(executor: Executor, program: Program) -> Outputs:
 
 
 def execute(
-    executor: Executor, step: Step, masks: Masks
+    executor: Executor, step: Plan, masks: Masks
 ) -> tuple[tuple[RowResult, ...], npt.NDArray[np.float32] | None]:
     """Run a step; returns its results and the logits that were sampled from, which only the rank that answers has."""
     computed: list[Tensor | None] = []
 
-    def forward(step: Step) -> executors.Outputs:
+    def forward(step: Plan) -> executors.Outputs:
         outputs = Executor.forward(executor, step)
         computed.append(outputs.logits)
         return outputs

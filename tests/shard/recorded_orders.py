@@ -10,12 +10,14 @@ from unittest import mock
 
 from torch import Tensor
 
+from penstock.contract.plan import Plan
+from penstock.contract.row_result import RowResult
+from penstock.contract.stream_limits import StreamLimits
 from penstock.shard.communication.distributed import Group, connect
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution import executor as executors
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.masks import Masks
-from penstock.shard.execution.step import RowResult, Step, StreamLimits
 from tests.shard import scheduler_with_executor
 from tests.shard.ranks import Outputs, execute
 from tests.shard.scheduler_with_executor import Counted, Traffic, run_traffic
@@ -29,7 +31,7 @@ Answer = tuple[tuple[RowResult, ...], bytes]
 class Orders:
     """Streams and their steps with masks, and what came of each step: its results, and the logits behind them."""
 
-    given: list[StreamLimits | tuple[Step, Masks]] = field(default_factory=list)
+    given: list[StreamLimits | tuple[Plan, Masks]] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
 
 
@@ -47,7 +49,7 @@ def record(
         orders.given.append(limits)
         open_stream(limits)
 
-    def executed(executor: Executor, step: Step, masks: Masks) -> tuple[tuple[RowResult, ...], object]:
+    def executed(executor: Executor, step: Plan, masks: Masks) -> tuple[tuple[RowResult, ...], object]:
         rows, logits = execute(executor, step, masks)
         assert logits is not None
         orders.given.append((step, masks))
@@ -72,7 +74,7 @@ def replay(
 
 
 def _replay_on_rank(
-    config: ShardConfig, given: Sequence[StreamLimits | tuple[Step, Masks]], adapters: Mapping[int, Path] | None,
+    config: ShardConfig, given: Sequence[StreamLimits | tuple[Plan, Masks]], adapters: Mapping[int, Path] | None,
     rank: int, world_size: int, folder: Path, barrier: Barrier,
 ) -> Results:
     group = connect(config.rendezvous, rank, world_size)
@@ -88,10 +90,10 @@ def _replay_on_rank(
     return {"answers": pickle.dumps(answers)} if executor.stages.answers else {}
 
 
-def _launch(executor: Executor, step: Step, masks: Masks) -> Answer:
+def _launch(executor: Executor, step: Plan, masks: Masks) -> Answer:
     computed: list[Tensor | None] = []
 
-    def forward(step: Step) -> executors.Outputs:
+    def forward(step: Plan) -> executors.Outputs:
         outputs = Executor.forward(executor, step)
         computed.append(outputs.logits)
         return outputs

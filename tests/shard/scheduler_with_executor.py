@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from penstock.contract import plan as contract_plan
-from penstock.contract import sampling as contract_sampling
-from penstock.contract import step_result as contract_step_result
+from penstock.contract import wire
+from penstock.contract.plan import Plan
+from penstock.contract.row import Row
+from penstock.contract.row_result import TopLogprobs
+from penstock.contract.step_result import StepResult
+from penstock.contract.stream_limits import StreamLimits
 from penstock.kernels.kv_cache import KvCache
-from penstock.router.fleet import wire as router_wire
 from penstock.router.scheduling.confirmed import PromptLogprobsPart, Verified
 from penstock.router.scheduling.guesser import PROPOSED, Alternative, Guesser
 from penstock.router.scheduling.scheduler import Scheduler
@@ -20,8 +22,7 @@ from penstock.router.scheduling.sequence import Sequence as Scheduled
 from penstock.router.scheduling.speculation.speculation import Speculation
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.masks import Masks
-from penstock.shard.execution.step import Row, StepResult, StreamLimits, TopLogprobs
-from penstock.shard.serving import wire as shard_wire
+from penstock.shard.serving.checks import check_row
 from tests.shard.ranks import Outputs, Sampled, execute
 from tests.shard.step_programs import Request, make_mask, mask_seed_at
 
@@ -140,7 +141,7 @@ class _Driver:
         if self._scheduler.speculation:
             for num_tokens in (1, 64):   # as if more of them cost nothing
                 self._scheduler.speculation.cost.observe(num_tokens, 1.0)
-        self._in_flight: deque[tuple[contract_step_result.StepResult, list[bytes]]] = deque()
+        self._in_flight: deque[tuple[StepResult, list[bytes]]] = deque()
         self.outputs: Outputs = [[] for _ in requests]
         self._collected: list[dict[int, tuple[float, TopLogprobs]]] = [{} for _ in requests]
         self.counted = Counted()
@@ -171,14 +172,11 @@ class _Driver:
         for memory in [*self._executor.memory.caches, *self._executor.drafter.caches]:
             memory.data[unknown if isinstance(memory, KvCache) else slice(None)] = 0xFF
         bounds, most = self._executor.memory.bounds, self._traffic.max_step_tokens
-        self._executor.open(StreamLimits(1, self._max_slots, most, -(-bounds.context_length // bounds.block_size)))
+        width = -(-bounds.context_length // bounds.block_size)
+        self._executor.open(StreamLimits(self._max_slots, most, width, epoch=1))
 
     def _add(self, index: int) -> None:
         request = self._requests[index]
-        sampling = request.sampling
-        fields = {name: getattr(sampling, name) for name in contract_sampling.Sampling.__slots__ if name != "bias"}
-        fields["bias"] = tuple(zip(sampling.bias_ids.tolist(), sampling.bias_values.tolist(), strict=True))
-        fields["banned_ids"] = tuple(sampling.banned_ids.tolist())
         tokens = list(request.prompt)
         guesser: Guesser | None = None
         if self._traffic.guesses or self._traffic.proposals:
@@ -188,15 +186,15 @@ class _Driver:
                 guesser = Asker(tokens, self._executor.memory.bounds.draft_context, others, seed=index)
         self._scheduler.add(Scheduled(
             id=index, tokens=tokens, guesser=guesser, prompt_length=len(request.prompt),
-            max_length=len(request.prompt) + request.num_tokens, sampling=contract_sampling.Sampling(**fields),
+            max_length=len(request.prompt) + request.num_tokens, sampling=request.sampling,
             has_grammar=request.mask_seed is not None, wants_prompt_logprobs=request.wants_prompt_logprobs))
 
-    def _execute(self, plan: contract_plan.Plan) -> tuple[contract_step_result.StepResult, list[bytes]]:
-        step = shard_wire.decode_plan(router_wire.encode_plan(plan).plan, plan.step_id)
+    def _execute(self, plan: Plan) -> tuple[StepResult, list[bytes]]:
+        step = wire.decode_plan(wire.encode_plan(plan).plan, plan.step_id, check_row)
         step = replace(step, rows=tuple(self._with_adapter(row) for row in step.rows))
         rows, logits = execute(self._executor, step, self._masks(plan))
         assert logits is not None
-        result = router_wire.decode_result(shard_wire.encode_result(StepResult(step.step_id, rows, 0, 0)))
+        result = wire.decode_result(wire.encode_result(StepResult(step.step_id, rows, 0, 0)))
         kept = {row.slot: len(row.token_ids) for row in rows}
         scores = iter(scores.tobytes() for scores in logits)
         each = {row.slot: list(itertools.islice(scores, row.num_samples))[:kept[row.slot]] for row in step.rows
@@ -208,9 +206,9 @@ class _Driver:
 
     def _with_adapter(self, row: Row) -> Row:
         state = row.initial_state
-        return row if state is None else replace(row, initial_state=replace(state, adapter=self._traffic.adapter))
+        return row if state is None else row._replace(initial_state=replace(state, adapter=self._traffic.adapter))
 
-    def _masks(self, plan: contract_plan.Plan) -> Masks:
+    def _masks(self, plan: Plan) -> Masks:
         first_of = {row.slot: row.start + row.num_inputs - row.num_guesses for row in plan.rows}
         return {
             slot: np.concatenate([

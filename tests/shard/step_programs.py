@@ -9,7 +9,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from penstock.shard.execution.step import InitialState, Row, Sampling, Step, StreamLimits
+from penstock.contract.initial_state import InitialState
+from penstock.contract.output import Output
+from penstock.contract.plan import Plan
+from penstock.contract.row import Row
+from penstock.contract.sampling import Sampling
+from penstock.contract.stream_limits import StreamLimits
 
 GREEDY = Sampling()
 BLOCK_SIZE = 16
@@ -33,7 +38,7 @@ class Program:
     slot that waits for a mask, the seed of the mask."""
 
     limits: StreamLimits
-    steps: list[Step] = field(default_factory=list)
+    steps: list[Plan] = field(default_factory=list)
     owners: list[list[int]] = field(default_factory=list)
     mask_seeds: list[dict[int, int]] = field(default_factory=list)
 
@@ -72,21 +77,22 @@ def make_row(
     late_mask: bool = False,
     prompt_logprob_ids: Sequence[int] = (), num_drafts: int = 0, num_proposals: int = 0,
 ) -> Row:
-    return Row(slot, start, from_last_sample, np.array(token_ids, np.int64), np.array(new_blocks, np.int32), is_sampled,
-               initial_state, late_mask, np.array(prompt_logprob_ids, np.int64), num_drafts, num_proposals)
+    return Row(slot, start, tuple(token_ids), from_last_sample, tuple(new_blocks),
+               Output.SAMPLE if is_sampled else Output.NONE, initial_state, late_mask, tuple(prompt_logprob_ids),
+               num_drafts, num_proposals)
 
 
 def initial(
     prompt_length: int, sampling: Sampling = GREEDY, history: Sequence[int] = (), adapter: int = 0
 ) -> InitialState:
-    return InitialState(sampling, prompt_length, np.array(history, np.int64), adapter=adapter)
+    return InitialState(sampling, prompt_length, tuple(history), adapter=adapter)
 
 
-def prompt_step(step_id: int, slot: int = 0, length: int = 8) -> Step:
+def prompt_step(step_id: int, slot: int = 0, length: int = 8) -> Plan:
     """One prompt in the blocks from 0 on, greedy."""
     blocks = range(-(-length // BLOCK_SIZE))
     row = make_row(slot, 0, range(3, 3 + length), new_blocks=blocks, initial_state=initial(length))
-    return Step(step_id, (), (row,))
+    return Plan(step_id, (row,))
 
 
 def alone(requests: Sequence[Request], num_blocks: int = 256, chunk: int | None = None) -> Program:
@@ -135,7 +141,7 @@ def _write(
     order: Callable[[list[int]], list[int]],
 ) -> Program:
     """`schedule`: per step, (request, number of input tokens) of each row. Slots and blocks are used again."""
-    program = Program(StreamLimits(1, max_slots=len(requests), max_step_tokens=1 << 20, max_blocks_per_slot=num_blocks))
+    program = Program(StreamLimits(len(requests), max_step_tokens=1 << 20, max_blocks_per_slot=num_blocks, epoch=1))
     blocks, slots = order(list(range(num_blocks))), list(range(len(requests)))
     held: dict[int, tuple[_Sequence, list[int]]] = {}
     cleared: list[int] = []
@@ -156,7 +162,7 @@ def _write(
                 seeds[sequence.slot] = mask_seed_at(requests[index], rows[-1].end)
             if sequence.position == sequence.end:
                 ended.append(index)
-        program.steps.append(Step(len(program.steps), tuple(cleared), tuple(rows)))
+        program.steps.append(Plan(len(program.steps), tuple(rows), tuple(cleared)))
         program.owners.append(owners)
         program.mask_seeds.append(seeds)
         cleared = []

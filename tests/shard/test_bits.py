@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from penstock.contract.sampling import Sampling
 from penstock.kernels import native
 from penstock.shard.communication.distributed import Group
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.facts import describe
-from penstock.shard.execution.step import Sampling
 from tests import kernel_sets
 from tests.shard.ranks import Outputs, make_config, run
 from tests.shard.scheduler_with_executor import Traffic, run_traffic
@@ -28,8 +28,8 @@ SAMPLINGS = (
     Sampling(do_sample=True, seed=6, temperature=0.9, top_k=30, top_p=0.9, share_penalty=0.4),
     Sampling(do_sample=True, seed=7, branch=2, min_p=0.05, presence_penalty=0.6, top_n=3),
     Sampling(do_sample=True, seed=7, branch=3, frequency_penalty=0.4, raw_logprobs=True, top_n=2),
-    Sampling(bias_ids=np.array([7, 9, 7]), bias_values=np.array([1.5, -3, 0.25], np.float32),
-             banned_ids=np.array([2, 11, 40]), min_tokens=4, top_n=1),
+    Sampling(bias_ids=(7, 9, 7), bias_values=(1.5, -3, 0.25),
+             banned_ids=(2, 11, 40), min_tokens=4, top_n=1),
     Sampling(do_sample=True, seed=8, watermark=True, temperature=0.8, raw_logprobs=True, top_n=1),
 )
 CHUNKS = (1, 3, 16, 17, 64)
@@ -142,7 +142,7 @@ def test_a_cache_of_8_bits_keeps_the_contract(
         set_threads(1)
     assert outputs == whole
     assert counted.replayed > 0
-    assert describe(executor, 1).kv_dtype == kv_cache_dtype
+    assert describe(executor, 1).facts.kv_dtype == kv_cache_dtype
 
 
 @pytest.mark.slow

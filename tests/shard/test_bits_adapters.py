@@ -9,11 +9,11 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from penstock.contract.sampling import Sampling
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.graphs import StepGraphs
-from penstock.shard.execution.step import Sampling
 from tests import kernel_sets
 from tests.adapter_files import LINEARS, make_adapter
 from tests.shard.ranks import Outputs, make_config, run, run_program

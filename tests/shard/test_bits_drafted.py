@@ -9,10 +9,13 @@ from unittest import mock
 
 import pytest
 
+from penstock.contract.plan import Plan
+from penstock.contract.sampling import Sampling
+from penstock.contract.step_result import StepResult
+from penstock.contract.stream_limits import StreamLimits
 from penstock.shard.communication.distributed import Group, connect
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.masks import Masks
-from penstock.shard.execution.step import Sampling, Step, StepResult, StreamLimits
 from tests.shard.ranks import Outputs, make_config, run
 from tests.shard.scheduler_with_executor import Counted, Traffic, run_traffic
 from tests.shard.spawned_ranks import Results, run_ranks
@@ -83,10 +86,10 @@ def test_two_ranks_are_one(model: Path, stranger: Path, dtype: str, tmp_path: Pa
     config = replace(make_config(model, dtype), draft_model=stranger)
     (expected,) = run(make_config(model, dtype), [alone(requests)], tmp_path)
     executor = Executor(config, Group())
-    recorded: list[tuple[Step, Masks, StepResult]] = []
+    recorded: list[tuple[Plan, Masks, StepResult]] = []
     run_step = executor.execute
 
-    def execute(step: Step, late_masks: Callable[[], Masks] = dict) -> StepResult:
+    def execute(step: Plan, late_masks: Callable[[], Masks] = dict) -> StepResult:
         result = run_step(step, late_masks)
         recorded.append((step, late_masks(), result))
         return result
@@ -105,7 +108,7 @@ def run_recorded(rank: int, world_size: int, folder: Path, barrier: Barrier) -> 
     config = replace(config, rank=rank, world_size=world_size, rendezvous=rendezvous)
     executor = Executor(config, connect(rendezvous, rank, world_size))
     most = executor.memory.bounds.context_length // executor.memory.bounds.block_size
-    executor.open(StreamLimits(1, 63, 64, most))
+    executor.open(StreamLimits(63, 64, most, 1))
     results = [executor.execute(step, lambda masks=masks: masks).rows for step, masks in steps]
     barrier.wait()
     return {"results": pickle.dumps(results)}

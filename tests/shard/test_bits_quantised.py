@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from penstock.checkpoints.gguf.folder import checkpoint_of
+from penstock.contract.sampling import Sampling
 from penstock.shard.config import ShardConfig
-from penstock.shard.execution.step import Sampling
 from tests import gguf_files
 from tests.shard.ranks import Outputs, make_config, run
 from tests.shard.step_programs import Request, alone, batched

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from penstock.contract.sampling import Sampling
 from penstock.kernels import dispatch
-from penstock.shard.execution.step import Sampling
 from tests import kernel_sets
 from tests.shard.ranks import Outputs, make_config, run
 from tests.shard.step_programs import Program, Request, alone, batched
@@ -18,7 +18,7 @@ REQUESTS = [
     Request([31], 5, Sampling(do_sample=True, seed=4, temperature=1.2, top_p=0.9), mask_seed=1),
     Request([101, 50, 4], 4, Sampling(do_sample=True, seed=11, top_k=40, repetition_penalty=1.3, top_n=2),
             wants_prompt_logprobs=True),
-    Request([7, 7, 9, 3], 3, Sampling(bias_ids=np.array([7, 9]), bias_values=np.array([1.5, -3], np.float32),
+    Request([7, 7, 9, 3], 3, Sampling(bias_ids=(7, 9), bias_values=(1.5, -3),
                                       frequency_penalty=0.4, raw_logprobs=True, top_n=1)),
 ]
 FAMILIES = [

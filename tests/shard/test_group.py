@@ -14,10 +14,10 @@ from pathlib import Path
 import grpc
 import pytest
 
+from penstock.contract.sampling import Sampling
 from penstock.protos import shard_pb2
 from penstock.shard.communication.distributed import Group
 from penstock.shard.execution.executor import Executor
-from penstock.shard.execution.step import Sampling
 from tests.shard.processes import (
     ROOT,
     Client,

@@ -14,10 +14,10 @@ from penstock.bench.gpu.records import Record, Records
 from penstock.bench.gpu.runner import Runner
 from penstock.bench.gpu.scale import FULL, QUICK, SMALLEST, Scale
 from penstock.bench.gpu.weights import Floor
+from penstock.contract.plan import Plan
 from penstock.kernels import native
 from penstock.shard.execution.executor import Executor, Outputs
 from penstock.shard.execution.slots import Bounds
-from penstock.shard.execution.step import Step
 from tests import kernel_sets
 
 PROMISES = {"batched = alone", "chunked = whole", "cached = fresh", "replayed = undisturbed",
@@ -49,13 +49,13 @@ def test_an_engine_that_keeps_the_contract_is_found_equal(tmp_path):
 @pytest.mark.parametrize(("fault", "broken"), [
     (lambda step: len(step.rows), {"batched = alone", "cached = fresh", "replayed = undisturbed",
                                    "planned ahead = one by one", "without graphs = with them"}),
-    (lambda step: max(row.count for row in step.rows if row.is_sampled) > 1, PROMISES),
+    (lambda step: max(row.num_inputs for row in step.rows if row.is_sampled) > 1, PROMISES),
 ], ids=["rows", "counts"])
 def test_an_engine_that_breaks_it_is_found(tmp_path, monkeypatch, fault, broken):
     """Its logits depend on what else is in a step, or on how many tokens a row has."""
     forward = Executor.forward
 
-    def faulty(self: Executor, step: Step) -> Outputs:
+    def faulty(self: Executor, step: Plan) -> Outputs:
         outputs = forward(self, step)
         if outputs.logits is not None:
             outputs.logits.mul_(1 + 1e-3 * fault(step))
@@ -72,8 +72,8 @@ def test_a_mixed_step_has_a_row_of_each_sequence_and_a_whole_chunk():
     listed = list(steps)
     assert len(listed) == 3 + SMALLEST.warm_up
     for step in listed:
-        assert [row.count for row in step.rows[:2]] == [1, 1]
-        assert sum(row.count for row in step.rows[2:]) == 8
+        assert [row.num_inputs for row in step.rows[:2]] == [1, 1]
+        assert sum(row.num_inputs for row in step.rows[2:]) == 8
         assert len({row.slot for row in step.rows}) == len(step.rows)
     assert len(sequences.prompts) == 2
 
@@ -85,15 +85,16 @@ def test_there_is_room_for_every_step_on_a_gpu(scale: Scale, monkeypatch: pytest
     runner._scale, runner._floor = scale, Floor(scale)
     num_blocks = runner.kv_bytes_needed // (16 * runner._floor.token_bytes)
     bounds = Bounds(16, num_blocks, scale.model["max_position_embeddings"], scale.vocab_size)
-    monkeypatch.setattr(runner, "executor", SimpleNamespace(bounds=bounds, open=lambda limits: None), raising=False)
+    executor = SimpleNamespace(memory=SimpleNamespace(bounds=bounds), open=lambda limits: None)
+    monkeypatch.setattr(runner, "executor", executor, raising=False)
     monkeypatch.setattr(runner, "run", list)
     for batch in {*scale.batches, *scale.sampled_batches, *scale.continuous_batches, *scale.profiled_batches}:
         runner._open((batch, scale.warm_up + scale.new + 1))
     for tokens in {*scale.prefills, scale.deterministic_prefill}:
-        assert sum(row.count for step in runner._prompt(tokens) for row in step.rows) == tokens
+        assert sum(row.num_inputs for step in runner._prompt(tokens) for row in step.rows) == tokens
     for batch, chunk in scale.mixed:
         _, steps = runner._mixed(batch, chunk, scale.new)
-        assert [sum(row.count for row in step.rows) for step in steps] == [batch + chunk] * (scale.warm_up + scale.new)
+        assert [step.num_tokens for step in steps] == [batch + chunk] * (scale.warm_up + scale.new)
 
 
 def test_every_step_of_the_engine_is_measured(tmp_path):

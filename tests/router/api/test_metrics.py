@@ -124,7 +124,7 @@ def test_metrics_of_plans_and_losses() -> None:
     joining = Plan(1, (decode, first), admitted=(Admission(2),), preempted=(4, 5))
     for plan in (alone, joining, Plan(2, (decode,))):
         metrics.planned(plan, took=0.25)
-    result = StepResult(0, (), forward_time=2.0, sample_time=0.5)
+    result = StepResult(0, (), forward_ns=2_000_000_000, sample_ns=500_000_000)
     metrics.step(joining, result, (Sampled(1, 7, -0.5), Sampled(2, 7, -0.5)), commit_time=0.25, text_time=0.125)
     metrics.step(Plan(2, (decode,)), result, (Sampled(1, 7, -0.5, FinishReason.LENGTH),), commit_time=0.25,
                  text_time=0.125)

@@ -12,12 +12,12 @@ from typing import Any
 import grpc
 import pytest
 
+from penstock.contract import wire
 from penstock.contract.block_copy import BlockCopy
 from penstock.contract.initial_state import InitialState
 from penstock.contract.output import Output
 from penstock.contract.plan import Plan
 from penstock.contract.row import Row
-from penstock.contract.row_result import RowResult
 from penstock.contract.sampling import Sampling
 from penstock.contract.shard_facts import ShardFacts
 from penstock.contract.stream_limits import StreamLimits
@@ -26,7 +26,7 @@ from penstock.router.fleet import client
 from penstock.router.fleet.client import ShardClient
 from penstock.router.fleet.errors import AdapterRefusedError, FleetError, OtherFacts
 from penstock.router.fleet.fleet import GrpcFleet, agree
-from penstock.shard.serving import wire
+from penstock.shard.serving.checks import check_row
 from penstock.shard.serving.draining import Draining
 from penstock.system.wire_tls import WireTls
 from tests.certificates import authority
@@ -191,12 +191,11 @@ async def test_every_shard_gets_the_plan_and_the_answering_one_answers(tmp_path:
         result = await fleet.next_result()
     assert (result.step_id, result.forward_time) == (0, 5e-6)
     assert [(row.slot, row.token_ids) for row in result.rows] == [(2, (102,))]
-    assert isinstance(result.rows[0], RowResult)
     assert shards[0].orders == shards[1].orders
     opened, planned = shards[0].orders
     limits = opened.stream_limits
     assert (limits.max_slots, limits.max_step_tokens, limits.max_blocks_per_slot) == (4, 64, 8)
-    assert [(copy.source, copy.target) for copy in wire.decode_plan(planned.plan, 0).block_copies] == [(4, 9)]
+    assert wire.decode_plan(planned.plan, 0, check_row).block_copies == plan.block_copies
     first = planned.plan.rows[0].initial_state
     assert (first.sampling.seed, first.sampling.top_k, first.prompt_length) == (2**64 - 1, 7, 2)
     assert planned.plan.rows[0].token_ids == bytes([5, 0, 0, 0, 6, 0, 0, 0])

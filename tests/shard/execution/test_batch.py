@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from penstock.contract.plan import Plan
+from penstock.contract.stream_limits import StreamLimits
 from penstock.kernels import dispatch
 from penstock.kernels.lora import Adapter
 from penstock.shard.adapters.store import AdapterStore
@@ -13,11 +15,10 @@ from penstock.shard.devices.device import Device
 from penstock.shard.execution import batch
 from penstock.shard.execution.batch import Padding
 from penstock.shard.execution.slots import Bounds, OrderError, SlotTable
-from penstock.shard.execution.step import Step, StreamLimits
 from tests.shard.step_programs import BLOCK_SIZE, Request, batched, initial, make_row
 
 BOUNDS = Bounds(4, num_blocks=256, context_length=4096, vocab_size=1000)
-LIMITS = StreamLimits(1, 4, 1 << 20, max_blocks_per_slot=256)
+LIMITS = StreamLimits(4, 1 << 20, max_blocks_per_slot=256, epoch=1)
 
 
 def table(block_size: int = 4, max_slots: int = 4) -> SlotTable:
@@ -47,7 +48,7 @@ def test_rows_have_their_adapters() -> None:
     slots = SlotTable(LIMITS, BOUNDS, Device(dispatch.device()), adapters)
     rows = tuple(make_row(slot, 0, range(1, 1 + count), new_blocks=[slot], initial_state=initial(count, adapter=number))
                  for slot, (count, number) in enumerate([(2, 8), (1, 0), (3, 3), (1, 8)]))
-    slots.apply(Step(0, (), rows))
+    slots.apply(Plan(0, rows))
     found = batch.build(rows, slots).metadata.adapters
     assert found is not None
     assert found.groups.tolist() == [1, 1, -1, 0, 0, 0, 1]
@@ -61,14 +62,14 @@ def test_rows_have_their_adapters() -> None:
 
 def test_a_chunk_beside_a_decode_row() -> None:
     slots = table()
-    slots.apply(Step(0, (), (make_row(2, 0, [11, 12, 13, 14, 15], new_blocks=[30, 20], initial_state=initial(5)),)))
+    slots.apply(Plan(0, (make_row(2, 0, [11, 12, 13, 14, 15], new_blocks=[30, 20], initial_state=initial(5)),)))
     note(slots, [2], [77])
     rows = (
         make_row(0, 0, [1, 2, 3], new_blocks=[9], is_sampled=False, initial_state=initial(6)),
         make_row(2, 5, from_last_sample=True),
         make_row(1, 0, [5], new_blocks=[8], initial_state=initial(1)),
     )
-    slots.apply(Step(1, (), rows))
+    slots.apply(Plan(1, rows))
     inputs = batch.build(rows, slots)
     assert inputs.input_ids.tolist() == [1, 2, 3, 77, 5]
     assert inputs.metadata.positions.tolist() == [0, 1, 2, 5, 0]
@@ -89,7 +90,7 @@ def test_the_first_inputs_are_followed_by_tokens_whose_logprobs_are_wanted() -> 
         make_row(1, 0, [5], new_blocks=[8], initial_state=initial(1)),
         make_row(2, 0, [7, 8, 9], new_blocks=[7], initial_state=initial(3), prompt_logprob_ids=[8, 9]),
     )
-    slots.apply(Step(0, (), rows))
+    slots.apply(Plan(0, rows))
     inputs = batch.build(rows, slots)
     assert inputs.prompt_logprob_rows.tolist() == [0, 1, 2, 4, 5]
     assert inputs.prompt_logprob_ids.tolist() == [2, 3, 4, 8, 9]
@@ -99,7 +100,7 @@ def test_the_first_inputs_are_followed_by_tokens_whose_logprobs_are_wanted() -> 
 def test_dtypes() -> None:
     slots = table()
     rows = (make_row(0, 0, [1, 2], new_blocks=[3], initial_state=initial(2)),)
-    slots.apply(Step(0, (), rows))
+    slots.apply(Plan(0, rows))
     inputs = batch.build(rows, slots)
     assert inputs.input_ids.dtype == inputs.output_rows.dtype == torch.int64
     assert inputs.prompt_logprob_rows.dtype == inputs.prompt_logprob_ids.dtype == torch.int64
@@ -109,10 +110,10 @@ def test_dtypes() -> None:
 
 def test_last_sample_then_more_tokens() -> None:
     slots = table()
-    slots.apply(Step(0, (), (make_row(0, 0, [1], new_blocks=[3], initial_state=initial(1)),)))
+    slots.apply(Plan(0, (make_row(0, 0, [1], new_blocks=[3], initial_state=initial(1)),)))
     note(slots, [0], [50])
     rows = (make_row(0, 1, [51, 52], from_last_sample=True),)
-    slots.apply(Step(1, (), rows))
+    slots.apply(Plan(1, rows))
     assert batch.build(rows, slots).input_ids.tolist() == [50, 51, 52]
 
 
@@ -128,7 +129,7 @@ def test_against_a_loop_over_tokens(seed: int) -> None:
         inputs = batch.build(step.rows, slots)
         token = 0
         for index, row in enumerate(step.rows):
-            known = ([int(slots.last_token[row.slot])] if row.from_last_sample else []) + row.token_ids.tolist()
+            known = ([int(slots.last_token[row.slot])] if row.from_last_sample else []) + list(row.token_ids)
             for offset, token_id in enumerate(known):
                 position = row.start + offset
                 block = int(slots.blocks[row.slot, position // BLOCK_SIZE])
@@ -148,7 +149,7 @@ def test_other_columns_go_along(packs: bool) -> None:
     slots = SlotTable(LIMITS, BOUNDS, Device(dispatch.device(), packs))
     rows = (make_row(0, 0, [1, 2], new_blocks=[3], initial_state=initial(2)), make_row(1, 0, [5], new_blocks=[4],
             initial_state=initial(1)))
-    slots.apply(Step(0, (), rows))
+    slots.apply(Plan(0, rows))
     columns = {"slots": np.array([0.5, 2], np.float32), "is": np.array([[True], [False]])}
     inputs = batch.build(rows, slots, columns)
     assert {name: column.tolist() for name, column in inputs.columns.items()} == {
@@ -165,10 +166,10 @@ def decode_padding(size: int) -> Padding:
 
 def test_padding_is_rows_in_a_block_of_their_own() -> None:
     slots = table()
-    slots.apply(Step(0, (), (make_row(2, 0, [11, 12, 13, 14, 15], new_blocks=[30, 20], initial_state=initial(5)),)))
+    slots.apply(Plan(0, (make_row(2, 0, [11, 12, 13, 14, 15], new_blocks=[30, 20], initial_state=initial(5)),)))
     note(slots, [2], [77])
     rows = (make_row(2, 5, from_last_sample=True), make_row(1, 0, [5], new_blocks=[8], initial_state=initial(1)))
-    slots.apply(Step(1, (), rows))
+    slots.apply(Plan(1, rows))
     plain = batch.build(rows, slots)
     padded = batch.build(rows, slots, padding=decode_padding(4))
     assert plain.metadata.is_decode
@@ -186,11 +187,11 @@ def test_padding_is_rows_in_a_block_of_their_own() -> None:
 
 def test_padding_of_rows_that_all_go_on() -> None:
     slots = table()
-    slots.apply(Step(0, (), tuple(make_row(slot, 0, [slot], new_blocks=[slot], initial_state=initial(1))
+    slots.apply(Plan(0, tuple(make_row(slot, 0, [slot], new_blocks=[slot], initial_state=initial(1))
                                   for slot in (1, 2))))
     note(slots, [1, 2], [71, 72])
     rows = (make_row(2, 1, from_last_sample=True), make_row(1, 1, from_last_sample=True))
-    slots.apply(Step(1, (), rows))
+    slots.apply(Plan(1, rows))
     assert batch.build(rows, slots).input_ids.tolist() == [72, 71]
     padded = batch.build(rows, slots, padding=decode_padding(3))
     assert padded.input_ids.tolist()[:2] == [72, 71]
@@ -203,10 +204,10 @@ def test_padding_of_other_steps_is_one_row() -> None:
     """A chunk of two tokens and a decode row become nine tokens of five rows. Blocks are of four tokens, and each
     position that the padding reads is written."""
     slots = table()
-    slots.apply(Step(0, (), (make_row(2, 0, [11], new_blocks=[30], initial_state=initial(1)),)))
+    slots.apply(Plan(0, (make_row(2, 0, [11], new_blocks=[30], initial_state=initial(1)),)))
     note(slots, [2], [77])
     rows = (make_row(1, 0, [5, 6], new_blocks=[8], initial_state=initial(2)), make_row(2, 1, from_last_sample=True))
-    slots.apply(Step(1, (), rows))
+    slots.apply(Plan(1, rows))
     padding = Padding(9, 5, is_decode=False, scratch_block=256, scratch_state=0)
     padded = batch.build(rows, slots, padding=padding)
     assert not padded.metadata.is_decode

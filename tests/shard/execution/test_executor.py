@@ -11,12 +11,16 @@ import numpy as np
 import pytest
 import torch
 
+from penstock.contract.block_copy import BlockCopy
+from penstock.contract.plan import Plan
+from penstock.contract.row import Row
+from penstock.contract.row_result import RowResult
+from penstock.contract.sampling import Sampling
 from penstock.kernels import dispatch
 from penstock.shard.communication.distributed import Group
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.facts import describe
 from penstock.shard.execution.slots import OrderError
-from penstock.shard.execution.step import BlockCopy, Row, RowResult, Sampling, Step
 from penstock.shard.models.model import Hidden
 from penstock.shard.startup.measure import measure_step_tokens
 from tests.shard.ranks import Sampled, make_config, run_program
@@ -45,7 +49,7 @@ def expected(executor: Executor) -> list[Sampled]:
 
 def run_rows(executor: Executor, rows: list[Row]) -> list[Sampled]:
     """Each row in a step of its own, after what ran before."""
-    program = Program(alone([REQUEST]).limits, [Step(i, (), (row,)) for i, row in enumerate(rows)], [[0]] * len(rows))
+    program = Program(alone([REQUEST]).limits, [Plan(i, (row,)) for i, row in enumerate(rows)], [[0]] * len(rows))
     return run_program(executor, program)[0]
 
 
@@ -71,8 +75,8 @@ def test_cached_is_fresh(executor: Executor, expected: list[Sampled]) -> None:
     begin = make_row(0, 32, prompt[32:], new_blocks=[7, 4, 2], initial_state=initial(len(prompt), SEEDED, prompt))
     program = Program(
         alone([REQUEST] * 2).limits,
-        [Step(0, (), (other,)), Step(1, (1,), (begin,)),
-         *(Step(2 + i, (), (row,)) for i, row in enumerate(decode_rows(40, 11, 50)))],
+        [Plan(0, (other,)), Plan(1, (begin,), (1,)),
+         *(Plan(2 + i, (row,)) for i, row in enumerate(decode_rows(40, 11, 50)))],
         [[], *[[0]] * 12])
     assert run_program(executor, program)[0] == expected
 
@@ -82,7 +86,7 @@ def test_a_row_may_go_back_and_write_again(executor: Executor, expected: list[Sa
     wrong = make_row(0, 0, [*prompt[:30], 9, 9, 9], new_blocks=[1, 2, 3], is_sampled=False,
                      initial_state=initial(len(prompt), SEEDED, prompt))
     right = make_row(0, 30, prompt[30:])
-    program = Program(alone([REQUEST]).limits, [Step(0, (), (wrong,)), Step(1, (), (right,))], [[], [0]])
+    program = Program(alone([REQUEST]).limits, [Plan(0, (wrong,)), Plan(1, (right,))], [[], [0]])
     assert run_program(executor, program)[0] == expected[:1]
 
 
@@ -95,14 +99,14 @@ def test_a_fork_goes_on_as_its_sequence_would(model: Path, kv_cache_dtype: str |
     wrong = (ids[4] + 1) % 160
     executor.open(alone([REQUEST] * 2).limits)
     first = make_row(0, 0, prompt, new_blocks=[8, 3, 5], initial_state=initial(len(prompt), SEEDED, prompt))
-    executor.execute(Step(0, (), (first, )))
-    executor.execute(Step(1, (), (make_row(0, 40, ids[:3], num_drafts=2),)))
+    executor.execute(Plan(0, (first, )))
+    executor.execute(Plan(1, (make_row(0, 40, ids[:3], num_drafts=2),)))
     own = make_row(0, 43, [ids[3], wrong, ids[5]], num_drafts=2)
     fork = make_row(1, 43, ids[3:6], new_blocks=[8, 3, 6], num_drafts=2,
                     initial_state=initial(len(prompt), SEEDED, [*prompt, *ids[:4]]))
-    both = executor.execute(Step(2, (), (own, fork), (BlockCopy(5, 6),)))
+    both = executor.execute(Plan(2, (own, fork), (), (BlockCopy(5, 6),)))
     assert [row.token_ids for row in both.rows] == [tuple(ids[4:5]), tuple(ids[4:7])]
-    rest = executor.execute(Step(3, (0,), (make_row(1, 46, ids[6:11], new_blocks=[2], num_drafts=4),)))
+    rest = executor.execute(Plan(3, (make_row(1, 46, ids[6:11], new_blocks=[2], num_drafts=4),), (0,)))
     assert rest.rows[0].token_ids == tuple(ids[7:])
     logprobs = [*both.rows[1].logprobs, *rest.rows[0].logprobs]
     assert logprobs == [sampled.logprob for sampled in expected[4:]]
@@ -111,7 +115,7 @@ def test_a_fork_goes_on_as_its_sequence_would(model: Path, kv_cache_dtype: str |
 def test_a_step_may_sample_nothing(executor: Executor) -> None:
     executor.open(alone([REQUEST]).limits)
     row = make_row(0, 0, [5, 6], new_blocks=[1], is_sampled=False, initial_state=initial(4))
-    result = executor.execute(Step(0, (), (row,)))
+    result = executor.execute(Plan(0, (row,)))
     assert result.rows == ()
     assert result.forward_ns > 0
 
@@ -122,7 +126,7 @@ def prompt_result(executor: Executor, prompt: list[int], prompt_logprob_ids: lis
     row = make_row(0, 0, prompt, new_blocks=blocks, is_sampled=False, prompt_logprob_ids=prompt_logprob_ids,
                    initial_state=initial(len(prompt) + 1, Sampling(**sampling)))
     executor.open(alone([REQUEST]).limits)
-    (result,) = executor.execute(Step(0, (), (row,))).rows
+    (result,) = executor.execute(Plan(0, (row,))).rows
     return result
 
 
@@ -135,7 +139,7 @@ def test_prompt_logprobs_are_the_log_softmax_of_the_logits(executor: Executor) -
     for position in (0, 1, 62, 63, 64, 65, 127, 128, 149):
         executor.open(alone([REQUEST]).limits)
         row = make_row(0, 0, prompt[:position + 1], new_blocks=range(10), initial_state=initial(position + 1))
-        logits = executor.forward(Step(0, (), (row,))).logits
+        logits = executor.forward(Plan(0, (row,))).logits
         assert logits is not None
         expected = torch.log_softmax(logits[0].double(), dim=0)
         assert result.prompt_logprobs[position] == pytest.approx(float(expected[targets[position]]), abs=1e-6)
@@ -168,7 +172,7 @@ def test_a_step_waits_for_masks_after_the_model(executor: Executor, monkeypatch:
     prompt = make_row(0, 0, [5, 6, 7], new_blocks=[1], initial_state=initial(3), late_mask=True)
     mask = np.zeros((1, 5), np.int32)
     mask[0, 2] = 1 << 9
-    result = executor.execute(Step(0, (), (prompt,)), lambda: {0: mask})
+    result = executor.execute(Plan(0, (prompt,)), lambda: {0: mask})
     assert result.rows[0].token_ids == (64 + 9,)
     assert result.rows[0].logprobs == (0.0,)
 
@@ -179,10 +183,10 @@ def test_a_step_waits_for_masks_after_the_model(executor: Executor, monkeypatch:
         for _ in range(1000):
             next(ticks)
         return {}
-    result = executor.execute(Step(1, (), (make_row(0, 3, from_last_sample=True, late_mask=True),)), wait)
+    result = executor.execute(Plan(1, (make_row(0, 3, from_last_sample=True, late_mask=True),)), wait)
     assert result.rows[0].logprobs[0] < 0
     assert 2 <= result.forward_ns + result.sample_ns < 1000
-    executor.execute(Step(2, (), (make_row(0, 4, from_last_sample=True),)), pytest.fail)
+    executor.execute(Plan(2, (make_row(0, 4, from_last_sample=True),)), pytest.fail)
 
 
 def test_execute_is_forward_and_sample(executor: Executor, expected: list[Sampled]) -> None:
@@ -209,16 +213,17 @@ def test_open_empties_the_slots(executor: Executor) -> None:
     executor.execute(prompt_step(0))
     executor.open(limits)
     with pytest.raises(OrderError, match="slot 0 has had no first row"):
-        executor.execute(Step(0, (), (make_row(0, 8, from_last_sample=True),)))
+        executor.execute(Plan(0, (make_row(0, 8, from_last_sample=True),)))
     executor.close()
     with pytest.raises(OrderError, match="a step came before stream_limits"):
         executor.execute(prompt_step(0))
 
 
 def test_facts(executor: Executor, model: Path) -> None:
-    facts = describe(executor, step_tokens=64)
-    assert (facts.vocab_size, facts.context_length, facts.eos_token_ids) == (160, 256, (2,))
-    assert (facts.rank, facts.world_size, facts.answers, facts.step_tokens) == (0, 1, True, 64)
+    shard = describe(executor, step_tokens=64)
+    facts = shard.facts
+    assert (facts.vocab_size, facts.context_length, facts.eos_token_ids) == (160, 256, frozenset({2}))
+    assert (shard.rank, facts.world_size, shard.answers, facts.step_tokens) == (0, 1, True, 64)
     assert facts.numerics == f"{dispatch.path()}/float32/kv-float32/contract-1"
     assert facts.model_id == str(model)
     assert facts.num_blocks == (64 << 20) // (2 * 16 * 2 * 32 * 2 * 4)
@@ -239,7 +244,7 @@ def test_kept_memory_is_of_no_use_to_a_model_that_computes_otherwise(tmp_path: P
         path.write_text(json.dumps({**json.loads(path.read_text()), **keys}))
 
     def memory_id() -> str:
-        return describe(Executor(config, Group()), 64).memory_id
+        return describe(Executor(config, Group()), 64).facts.memory_id
 
     config = replace(make_config(make_tiny(tmp_path / "model", is_old_config=True)), memory_fd=memory_fd)
     first = memory_id()
@@ -255,7 +260,7 @@ def test_kept_memory_is_of_no_use_to_a_model_that_computes_otherwise(tmp_path: P
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_dtype_is_a_choice(model: Path, dtype: str) -> None:
     executor = Executor(replace(make_config(model, dtype), model_id="a-name", block_size=8), Group())
-    facts = describe(executor, 16)
+    facts = describe(executor, 16).facts
     assert (facts.dtype, facts.kv_dtype, facts.block_size, facts.model_id) == (dtype, dtype, 8, "a-name")
     assert facts.numerics == f"{dispatch.path()}/{dtype}/kv-{dtype}/contract-1"
     executor.open(alone([REQUEST]).limits)
@@ -268,8 +273,8 @@ def test_step_tokens_are_measured(model: Path, kv_memory: int, monkeypatch: pyte
     executor = Executor(replace(make_config(model), kv_memory=kv_memory), Group())
     sizes: list[int] = []
 
-    def count(step: Step, execute=executor.execute) -> object:  # type: ignore[no-untyped-def]
-        sizes.append(sum(row.count for row in step.rows))
+    def count(step: Plan, execute=executor.execute) -> object:  # type: ignore[no-untyped-def]
+        sizes.append(sum(row.num_inputs for row in step.rows))
         return execute(step)
     monkeypatch.setattr(executor, "execute", count)
     step_tokens = measure_step_tokens(executor, Group())
@@ -291,8 +296,8 @@ def test_step_tokens_of_a_context_without_whole_blocks(tmp_path: Path, context: 
 
 def test_step_tokens_scale_with_the_time(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that runs 1 token in 2 ms runs 125 tokens in 250 ms, of which 112 are whole sixteens."""
-    def slow(step: Step, execute=executor.execute) -> object:  # type: ignore[no-untyped-def]
-        count = sum(row.count for row in step.rows)
+    def slow(step: Plan, execute=executor.execute) -> object:  # type: ignore[no-untyped-def]
+        count = sum(row.num_inputs for row in step.rows)
         return replace(execute(step), forward_ns=count * 2_000_000, sample_ns=0)
     monkeypatch.setattr(executor, "execute", slow)
     assert measure_step_tokens(executor, Group()) == 112

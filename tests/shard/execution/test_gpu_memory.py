@@ -8,6 +8,7 @@ from unittest import mock
 import pytest
 import torch
 
+from penstock.contract.plan import Plan
 from penstock.kernels import dispatch
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import DEFAULT_GRAPHS, MIXED_GRAPHS, ShardConfig
@@ -27,7 +28,6 @@ from penstock.shard.execution.gpu_memory import (
 )
 from penstock.shard.execution.kv_cache import KvMemoryError, KvShape
 from penstock.shard.execution.slots import Bounds
-from penstock.shard.execution.step import Step
 from penstock.shard.startup.trial import check_memory, fit_kv_memory, run_largest_step
 from tests.shard.ranks import make_config
 from tests.tiny_models import make_tiny
@@ -165,15 +165,15 @@ def test_the_largest_step_runs(model: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """Twice alike, and leaves nothing behind. One row is at the end of the context, so tables are as wide as ever."""
     config = replace(make_config(model), max_step_tokens=300, max_step_rows=20)
     executor = Executor(config, Group())
-    steps: list[Step] = []
+    steps: list[Plan] = []
 
-    def keep(step: Step, execute=executor.execute) -> object:  # type: ignore[no-untyped-def]
+    def keep(step: Plan, execute=executor.execute) -> object:  # type: ignore[no-untyped-def]
         steps.append(step)
         return execute(step)
     monkeypatch.setattr(executor, "execute", keep)
     run_largest_step(executor, config)
     run_largest_step(executor, config)
-    assert [[row.count for row in step.rows] for step in steps] == [[1] * 19 + [256, 25]] * 2
+    assert [[row.num_inputs for row in step.rows] for step in steps] == [[1] * 19 + [256, 25]] * 2
     assert all(row.is_sampled for row in steps[0].rows)
     bounds = executor.memory.bounds
     assert (steps[0].rows[0].end, len(steps[0].rows[0].new_blocks)) == (
@@ -185,7 +185,7 @@ def test_memory_is_allocated_anew(model: Path) -> None:
     """With a block more than is told."""
     executor = Executor(make_config(model), Group())
     executor.memory.allocate(40)
-    assert executor.memory.bounds.num_blocks == describe(executor, 16).num_blocks == 40
+    assert executor.memory.bounds.num_blocks == describe(executor, 16).facts.num_blocks == 40
     assert [cache.num_blocks for cache in executor.memory.caches] == [41, 41]
 
 

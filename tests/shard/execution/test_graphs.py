@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from penstock.contract.plan import Plan
+from penstock.contract.row import Row
 from penstock.kernels import dispatch, native
 from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.shard.communication.distributed import Group, connect
@@ -24,7 +26,6 @@ from penstock.shard.execution.batch import Padding
 from penstock.shard.execution.captures import capture
 from penstock.shard.execution.executor import Executor, Outputs
 from penstock.shard.execution.graphs import StepGraphs
-from penstock.shard.execution.step import Row, Step
 from penstock.shard.models.model import Hidden
 from tests import kernel_sets
 from tests.family_models import make_family
@@ -59,7 +60,7 @@ class Compared(StepGraphs):
         executor.memory.graphs = self
 
     def padding_of(self, rows: tuple[Row, ...]) -> Padding | None:  # type: ignore[override]
-        self._size = sum(row.count for row in rows), len(rows)
+        self._size = sum(row.num_inputs for row in rows), len(rows)
         self.num_verified += any(row.num_guesses for row in rows)
         return super().padding_of(rows)
 
@@ -276,7 +277,7 @@ class Host(TorchDispatchMode):
         self.launches += [str(func)] * (not func.is_view and "empty" not in str(func))
         return func(*args, **(kwargs or {}))
 
-    def forward(self, executor: Executor, step: Step) -> Outputs:
+    def forward(self, executor: Executor, step: Plan) -> Outputs:
         self.num_replays, self.launches = 0, []
         with self, mock.patch.object(native, "library", Library(native.library, self)):
             return Executor.forward(executor, step)
@@ -294,7 +295,7 @@ class Library:
         return getattr(self._library, name)
 
 
-def host_calls(model: Path) -> list[tuple[Step, int, list[str]]]:
+def host_calls(model: Path) -> list[tuple[Plan, int, list[str]]]:
     """Of each step of a program the replays and what is launched beside them."""
     executor = Executor(make_config(model), Group())
     memory = executor.memory
@@ -315,7 +316,7 @@ def test_the_host_makes_few_calls_however_many_layers(tmp_path: Path) -> None:
     layers."""
     shallow, deep = (host_calls(make_tiny(tmp_path / str(layers), layers=layers)) for layers in (2, 5))
     for (step, num_replays, launches), (_, _, more) in zip(shallow, deep, strict=True):
-        assert num_replays == (sum(row.count for row in step.rows) <= MIXED[1])
+        assert num_replays == (sum(row.num_inputs for row in step.rows) <= MIXED[1])
         if num_replays:
             assert launches == more
             assert len(launches) <= 14 + 8 * any(len(row.prompt_logprob_ids) for row in step.rows)

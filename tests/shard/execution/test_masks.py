@@ -5,14 +5,14 @@ import threading
 import numpy as np
 import pytest
 
+from penstock.contract.plan import Plan
 from penstock.shard.execution.masks import LateMasks
-from penstock.shard.execution.step import Step
 from tests.shard.step_programs import make_row
 
 
-def step(step_id: int, *late_slots: int) -> Step:
+def step(step_id: int, *late_slots: int) -> Plan:
     rows = (make_row(slot, 5, from_last_sample=True, late_mask=slot in late_slots) for slot in range(4))
-    return Step(step_id, (), tuple(rows))
+    return Plan(step_id, tuple(rows))
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_what_no_step_waits_for(masks: LateMasks, step_id: int, bits: dict[int, 
 
 def test_a_row_with_drafts_has_a_mask_for_each_sample() -> None:
     masks = LateMasks(vocab_size=40)
-    masks.expect(Step(3, (), (make_row(1, 5, [7, 8, 9], num_drafts=2, late_mask=True),)))
+    masks.expect(Plan(3, (make_row(1, 5, [7, 8, 9], num_drafts=2, late_mask=True),)))
     with pytest.raises(ValueError, match="slot 1: 8 bytes, the row samples 3 tokens and a mask of 40 tokens has 8"):
         masks.put(3, {1: b"\x01" * 8})
     with pytest.raises(ValueError, match="slot 1: none of 40 tokens is allowed"):

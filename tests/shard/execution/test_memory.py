@@ -59,7 +59,7 @@ def test_a_state_lies_in_one_row() -> None:
 def test_blocks_of_a_hybrid_model_have_what_they_need(model: Path) -> None:
     executor = Executor(replace(make_config(model), max_step_rows=5), Group())
     assert [type(memory) for memory in executor.memory.caches] == [RecurrentState, KvCache]
-    facts = describe(executor, 64)
+    facts = describe(executor, 64).facts
     assert (facts.num_states, executor.memory.bounds.num_states) == (5, 5)
     assert len(executor.memory.caches[0].data) == 6     # and one for the rows of padding
     assert executor.memory.states is not None
@@ -69,6 +69,6 @@ def test_blocks_of_a_hybrid_model_have_what_they_need(model: Path) -> None:
 
 def test_the_next_shard_has_as_many_states(model: Path, memory_fd: int) -> None:
     config = replace(make_config(model), memory_fd=memory_fd, max_step_rows=8)
-    first = describe(Executor(config, Group()), 64)
-    found = describe(Executor(replace(config, max_step_rows=100), Group()), 64)
+    first = describe(Executor(config, Group()), 64).facts
+    found = describe(Executor(replace(config, max_step_rows=100), Group()), 64).facts
     assert (found.num_states, found.num_blocks) == (first.num_states, first.num_blocks) == (8, first.num_blocks)

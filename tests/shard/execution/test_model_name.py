@@ -30,7 +30,7 @@ from tests.tiny_models import make_tiny
 
 def name_of(config: ShardConfig) -> tuple[str, ...]:
     """What the router makes the name of answers of, as Facts.bits."""
-    facts = describe(Executor(config, Group()), 64)
+    facts = describe(Executor(config, Group()), 64).facts
     return (facts.weights_digest, facts.settings_digest, facts.dtype, facts.kv_dtype, str(facts.vocab_size),
             facts.numerics, facts.implementation)
 

@@ -7,9 +7,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from penstock.contract.row_result import RowResult
+from penstock.contract.sampling import Sampling
 from penstock.shard.communication.distributed import Group
 from penstock.shard.execution.executor import Executor
-from penstock.shard.execution.step import RowResult, Sampling
 from tests.shard.ranks import make_config, run_program
 from tests.shard.step_programs import Program, Request, alone, batched
 from tests.tiny_models import make_tiny

@@ -6,6 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from penstock.contract.plan import Plan
+from penstock.contract.row_result import RowResult
+from penstock.contract.sampling import Sampling
+from penstock.contract.stream_limits import StreamLimits
 from penstock.kernels import dispatch
 from penstock.shard.communication.distributed import Group
 from penstock.shard.communication.stages import Stages
@@ -13,7 +17,6 @@ from penstock.shard.devices.device import Device
 from penstock.shard.execution import sampler
 from penstock.shard.execution.masks import Masks
 from penstock.shard.execution.slots import Bounds, SlotTable
-from penstock.shard.execution.step import RowResult, Sampling, Step, StreamLimits
 from penstock.shard.execution.watermark import Watermark
 from tests.shard.step_programs import initial, make_row
 
@@ -29,13 +32,13 @@ def sample(
     *samplings: Sampling, num_sampled: int = 0, prompt_length: int = 3, masks: Masks | None = None
 ) -> list[RowResult]:
     """Of rows with the same logits, one for each slot, after as many tokens of output."""
-    slots = SlotTable(StreamLimits(1, 8, 1 << 10, 8), Bounds(16, 64, 512, VOCAB_SIZE), DEVICE)
+    slots = SlotTable(StreamLimits(8, 1 << 10, 8, 1), Bounds(16, 64, 512, VOCAB_SIZE), DEVICE)
     tokens = HISTORY + [4] * num_sampled
     rows = [
         make_row(slot, 0, tokens, new_blocks=range(4 * slot, 4 * slot + 4),
                  initial_state=initial(prompt_length, sampling, tokens))
         for slot, sampling in enumerate(samplings)]
-    slots.apply(Step(0, (), tuple(rows)))
+    slots.apply(Plan(0, tuple(rows)))
     logits = LOGITS.expand(len(rows), -1).contiguous().to(DEVICE.device)
     batch = sampler.prepare(rows, slots, answers=True)
     columns = dict(zip(batch.columns, DEVICE.upload(list(batch.columns.values())), strict=True))
@@ -60,7 +63,7 @@ def raw(token_id: int) -> float:
 
 
 def test_biases() -> None:
-    bias = Sampling(bias_ids=np.array([ORDER[30], ORDER[0]]), bias_values=np.array([40, -40], np.float32))
+    bias = Sampling(bias_ids=(ORDER[30], ORDER[0]), bias_values=(40, -40))
     assert only(bias).token_ids == (ORDER[30],)
     assert only(bias).logprobs == pytest.approx([0], abs=1e-6)
 
@@ -69,7 +72,7 @@ def test_biases() -> None:
 def test_bans_end_when_the_output_is_long_enough(num_sampled: int) -> None:
     """The token sampled after n is number n; with a bias besides."""
     sampling = Sampling(
-        banned_ids=np.array(ORDER[:2]), min_tokens=3, bias_ids=np.array([ORDER[1]]), bias_values=np.ones(1, np.float32))
+        banned_ids=tuple(ORDER[:2]), min_tokens=3, bias_ids=(ORDER[1],), bias_values=(1.0,))
     bias = float(LOGITS[ORDER[1]]) + 1 > float(LOGITS[ORDER[0]])
     expected = ORDER[2] if num_sampled < 3 else ORDER[1] if bias else ORDER[0]
     assert only(sampling, num_sampled=num_sampled).token_ids == (expected,)
@@ -107,7 +110,7 @@ def test_rows_that_want_other_logprobs_stand_side_by_side() -> None:
     drawn = Sampling(do_sample=True, seed=5, temperature=1.7, top_n=3)
     rows = sample(drawn, replace(drawn, raw_logprobs=True, top_n=1), Sampling(raw_logprobs=True), drawn)
     assert [len(row.top_logprobs[0]) if row.top_logprobs else 0 for row in rows] == [3, 1, 0, 3]
-    assert rows[0] == replace(rows[3], slot=0)
+    assert rows[0] == rows[3]._replace(slot=0)
     assert rows[0].token_ids == rows[1].token_ids
     assert rows[0].logprobs != rows[1].logprobs
     assert rows[2].logprobs == pytest.approx([raw(ORDER[0])], abs=1e-6)

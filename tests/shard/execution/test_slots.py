@@ -7,12 +7,16 @@ import numpy as np
 import pytest
 import torch
 
+from penstock.contract.block_copy import BlockCopy
+from penstock.contract.plan import Plan
+from penstock.contract.row import Row
+from penstock.contract.sampling import Sampling
+from penstock.contract.stream_limits import StreamLimits
 from penstock.kernels import dispatch
 from penstock.kernels.lora import Adapter
 from penstock.shard.adapters.store import AdapterStore
 from penstock.shard.devices.device import Device
 from penstock.shard.execution.slots import Bounds, OrderError, SlotTable
-from penstock.shard.execution.step import BlockCopy, Row, Sampling, Step, StreamLimits
 from tests.shard.step_programs import initial, make_row
 
 BOUNDS = Bounds(block_size=4, num_blocks=10, context_length=14, vocab_size=100)
@@ -24,8 +28,8 @@ def slots() -> SlotTable:
     return SlotTable(LIMITS, BOUNDS, Device(dispatch.device()))
 
 
-def step(*rows: Row, cleared: tuple[int, ...] = ()) -> Step:
-    return Step(0, cleared, rows)
+def step(*rows: Row, cleared: tuple[int, ...] = ()) -> Plan:
+    return Plan(0, rows, cleared)
 
 
 def note(slots: SlotTable, token_ids: dict[int, int], *rows: Row, samples: list[int] | None = None) -> None:
@@ -192,7 +196,7 @@ def test_what_reads_history_has_one(slots: SlotTable) -> None:
     for sampling in (Sampling(watermark=True), Sampling(frequency_penalty=0.1), Sampling(presence_penalty=-1.0)):
         slots.apply(step(prompt(sampling=sampling)))
         assert histories(slots, 0) == [[1, 2, 3, 4, 5]]
-    slots.apply(step(prompt(sampling=Sampling(min_p=0.5, bias_ids=np.array([7]), bias_values=np.array([0.5])))))
+    slots.apply(step(prompt(sampling=Sampling(min_p=0.5, bias_ids=(7,), bias_values=(0.5,)))))
     assert histories(slots, 0) == [[]]
 
 
@@ -209,8 +213,8 @@ def test_what_reads_history_has_one(slots: SlotTable) -> None:
     ([make_row(0, 0, [100], new_blocks=[1], initial_state=initial(1))], r"token_ids has 100, the vocabulary has 100"),
     ([make_row(0, 0, [1], new_blocks=[1], initial_state=initial(1, history=[5, 700]))], r"history_ids has 700"),
     ([make_row(0, 0, [1], new_blocks=[1], initial_state=initial(2))], r"after position 0, inside the prompt of 2"),
-    ([prompt(sampling=Sampling(bias_ids=np.array([100]), bias_values=np.ones(1)))], r"slot 0: bias_ids has 100, the"),
-    ([prompt(sampling=Sampling(banned_ids=np.array([3, 101])))], r"slot 0: banned_ids has 101, the vocabulary has 100"),
+    ([prompt(sampling=Sampling(bias_ids=(100,), bias_values=(1.0,)))], r"slot 0: bias_ids has 100, the"),
+    ([prompt(sampling=Sampling(banned_ids=(3, 101)))], r"slot 0: banned_ids has 101, the vocabulary has 100"),
     ([prompt(sampling=Sampling(top_n=101))], r"slot 0: top_n is 101, the vocabulary has 100 tokens"),
     ([make_row(0, 0, [1], new_blocks=[1], initial_state=initial(1, Sampling(watermark=True)))],
      r"slot 0: a watermark needs history_ids, and there are 0"),
@@ -231,7 +235,7 @@ def test_what_no_router_may_send(slots: SlotTable, rows: list[Row], message: str
 ])
 def test_copies_that_no_router_may_order(slots: SlotTable, copies: list[tuple[int, int]], message: str) -> None:
     with pytest.raises(OrderError, match=message):
-        slots.apply(Step(0, (), (prompt(),), tuple(BlockCopy(*copy) for copy in copies)))
+        slots.apply(Plan(0, (prompt(),), (), tuple(BlockCopy(*copy) for copy in copies)))
 
 
 def test_a_row_must_not_jump_ahead(slots: SlotTable) -> None:

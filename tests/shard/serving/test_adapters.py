@@ -7,10 +7,11 @@ from pathlib import Path
 import grpc
 import pytest
 
+from penstock.contract.sampling import Sampling
+from penstock.contract.stream_limits import StreamLimits
 from penstock.protos import shard_pb2
 from penstock.shard.communication.distributed import Group
 from penstock.shard.execution.executor import Executor
-from penstock.shard.execution.step import Sampling, StreamLimits
 from tests.adapter_files import make_adapter
 from tests.shard.processes import Client, Shard, clients, new_epoch, outputs_of, run_over_wire, running, write_program
 from tests.shard.ranks import make_config, run_program

@@ -15,12 +15,14 @@ from unittest import mock
 import grpc
 import pytest
 
+from penstock.contract.plan import Plan
+from penstock.contract.sampling import Sampling
+from penstock.contract.step_result import StepResult
 from penstock.kernels import dispatch
 from penstock.protos import shard_pb2, shard_pb2_grpc
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.executor import Executor
-from penstock.shard.execution.step import Sampling, Step, StepResult
 from penstock.shard.serving.server import ShardServicer, Stream, serve
 from penstock.shard.serving.worker import Order
 from tests.other_user import OTHER_USER, only_root, other_user
@@ -186,7 +188,7 @@ def test_a_stream_must_begin_with_stream_limits(client: Client, orders: list[sha
 @pytest.mark.parametrize(("order", "message"), [
     (encode_plan(prompt_step(2)), "plan.step_id is 2, the next one of this stream is 1"),
     (encode_plan(prompt_step(0)), "plan.step_id is 0, the next one of this stream is 1"),
-    (encode_plan(Step(1, (), ())), "plan 1 has no rows"),
+    (encode_plan(Plan(1, ())), "plan 1 has no rows"),
     (shard_pb2.Order(), "must be a plan or masks"),
     (encode_stream_limits(alone(REQUESTS).limits), "must be a plan or masks"),
     (encode_masks(0, {}), "masks.step_id is 0, the steps that wait for masks are []"),
@@ -270,7 +272,7 @@ def wait_for_a_mask(client: Client) -> ClientStream:
     row = make_row(0, 0, range(3, 11), new_blocks=[0], initial_state=initial(8), late_mask=True)
     begun = client.stub.Health(shard_pb2.HealthRequest()).steps_begun
     stream = client.open()
-    stream.write(encode_plan(Step(0, (), (row,))))
+    stream.write(encode_plan(Plan(0, (row,))))
     while client.stub.Health(shard_pb2.HealthRequest(), timeout=SECONDS).steps_begun == begun:
         pass
     return stream
@@ -381,6 +383,6 @@ async def test_ranks_compare_orders_as_they_were_received() -> None:
 
     await servicer._read(orders(), Stream(vocab_size=8))
     assert [order.encoded for order in taken] == [limits, backwards, b""]
-    assert isinstance(taken[1].work, Step)
+    assert isinstance(taken[1].work, Plan)
     assert (taken[1].work.cleared_slots, len(taken[1].work.rows)) == ((3,), 1)
     assert shard_pb2.Order.FromString(backwards).SerializeToString() != backwards

@@ -1,20 +1,19 @@
 """Spans of steps: which there are, in whose traces, and linked to whom."""
 
-import numpy as np
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from penstock.contract import initial_state as contract_initial_state
-from penstock.contract import plan as contract_plan
-from penstock.contract import row as contract_row
-from penstock.contract import sampling as contract_sampling
+from penstock.contract import wire
+from penstock.contract.initial_state import InitialState
+from penstock.contract.plan import Plan
+from penstock.contract.row import Row
+from penstock.contract.sampling import Sampling
+from penstock.contract.step_result import StepResult
 from penstock.protos import shard_pb2
-from penstock.router.fleet import wire as router_wire
-from penstock.shard.execution.step import NO_IDS, InitialState, Row, Sampling, Step, StepResult
 from penstock.shard.serving import tracing
-from penstock.shard.serving import wire as shard_wire
+from penstock.shard.serving.checks import check_row
 from penstock.shard.serving.tracing import STEPS_A_SPAN, StepTracing
 
 A, B, C = ((number, 100 + number) for number in (1, 2, 3))
@@ -23,9 +22,8 @@ A, B, C = ((number, 100 + number) for number in (1, 2, 3))
 
 def row(slot: int, of: tuple[int, int] | None = None, is_first: bool = False) -> Row:
     trace = of[0].to_bytes(16, "big") + of[1].to_bytes(8, "big") if of else b""
-    return Row(slot=slot, start=0, from_last_sample=not is_first, token_ids=np.array([5, 6]) if is_first else NO_IDS,
-               new_blocks=np.empty(0, np.int32), is_sampled=True,
-               initial_state=InitialState(Sampling(), 2, NO_IDS, trace) if is_first else None)
+    return Row(slot=slot, start=0, from_last_sample=not is_first, token_ids=(5, 6) if is_first else (),
+               initial_state=InitialState(Sampling(), 2, trace=trace) if is_first else None)
 
 
 class Shard:
@@ -40,7 +38,7 @@ class Shard:
     def run(self, *rows: Row, cleared: tuple[int, ...] = ()) -> ReadableSpan | None:
         """A step; returns its span."""
         self._spans.clear()
-        self.tracing.ran(Step(self._next, cleared, rows), StepResult(self._next, (), 2_000_000, 500_000))
+        self.tracing.ran(Plan(self._next, rows, cleared), StepResult(self._next, (), 2_000_000, 500_000))
         self._next += 1
         spans = self._spans.get_finished_spans()
         assert len(spans) <= 1
@@ -123,16 +121,16 @@ def test_slots_that_are_given_up(shard: Shard) -> None:
 
 @pytest.mark.parametrize("trace", [b"", bytes(range(24))])
 def test_over_the_wire(trace: bytes) -> None:
-    initial_state = contract_initial_state.InitialState(contract_sampling.Sampling(), 1, trace=trace)
-    order = router_wire.encode_plan(contract_plan.Plan(0, (contract_row.Row(0, 0, (5,), initial_state=initial_state),)))
+    initial_state = InitialState(Sampling(), 1, trace=trace)
+    order = wire.encode_plan(Plan(0, (Row(0, 0, (5,), initial_state=initial_state),)))
     read = shard_pb2.Order.FromString(order.SerializeToString())
-    received = shard_wire.decode_plan(read.plan, 0).rows[0].initial_state
+    received = wire.decode_plan(read.plan, 0, check_row).rows[0].initial_state
     assert received is not None
     assert received.trace == trace
 
 
 def test_a_trace_of_another_length_is_refused() -> None:
-    initial_state = contract_initial_state.InitialState(contract_sampling.Sampling(), 1, trace=bytes(23))
-    order = router_wire.encode_plan(contract_plan.Plan(0, (contract_row.Row(0, 0, (5,), initial_state=initial_state),)))
+    initial_state = InitialState(Sampling(), 1, trace=bytes(23))
+    order = wire.encode_plan(Plan(0, (Row(0, 0, (5,), initial_state=initial_state),)))
     with pytest.raises(ValueError, match=r"plan 0, rows\[0\]\.initial_state\.trace has 23 bytes, a trace has 24"):
-        shard_wire.decode_plan(order.plan, 0)
+        wire.decode_plan(order.plan, 0, check_row)

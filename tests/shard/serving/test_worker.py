@@ -14,13 +14,17 @@ import numpy as np
 import pytest
 import torch
 
+from penstock.contract.plan import Plan
+from penstock.contract.row import Row
+from penstock.contract.sampling import Sampling
+from penstock.contract.step_result import StepResult
+from penstock.contract.stream_limits import StreamLimits
 from penstock.shard.communication.distributed import Group
 from penstock.shard.devices.device import Device, Download
 from penstock.shard.execution.executor import Executor, Launched
 from penstock.shard.execution.masks import Masks
 from penstock.shard.execution.prompt_logprobs import PromptLogprobsBatch
 from penstock.shard.execution.sampler import SamplingBatch
-from penstock.shard.execution.step import Row, Sampling, Step, StepResult, StreamLimits
 from penstock.shard.serving.agreement import Agreement
 from penstock.shard.serving.worker import Order, Progress, Worker
 from tests.shard.ranks import make_config
@@ -41,7 +45,7 @@ class SlowExecutor:
     def open(self, limits: StreamLimits) -> None:
         self.events.append("open")
 
-    def launch(self, step: Step, late_masks: Callable[[], Masks]) -> Launched:
+    def launch(self, step: Plan, late_masks: Callable[[], Masks]) -> Launched:
         self.events.append(f"launch {step.step_id}")
         self.begun.release()
         sampling_batch, prompt_batch = SamplingBatch([], [], np.empty(0, np.int64), {}), PromptLogprobsBatch([], {})
@@ -108,8 +112,8 @@ def die() -> NoReturn:
     raise AssertionError
 
 
-def make_step(step_id: int) -> Step:
-    return Step(step_id, (), (Row(0, 0, False, np.array([1]), np.array([0], np.int32), True),))
+def make_step(step_id: int) -> Plan:
+    return Plan(step_id, (Row(0, 0, (1,), new_blocks=(0,)),))
 
 
 @pytest.fixture(params=[False, True], ids=["one thread", "two threads"])
@@ -204,7 +208,7 @@ def test_an_order_that_was_left_behind_comes_after_the_steps_before_it() -> None
     with ExitStack() as threads:
         agreement = CountingAgreement(refused=1)
         worker = make_worker(threads, executor, False, agreement=agreement, has_orders_thread=True)
-        for order in (Order(old, make_step(0)), Order(old, make_step(1)), Order(new, StreamLimits(2, 1, 1, 1)),
+        for order in (Order(old, make_step(0)), Order(old, make_step(1)), Order(new, StreamLimits(1, 1, 1, 2)),
                       Order(new, make_step(0)), Order(new, None)):
             worker.submit(order)
         assert all(agreement.reached.acquire(timeout=SECONDS) for _ in range(4))
@@ -256,7 +260,7 @@ def test_slots_are_cleared_when_nothing_runs(threads: ExitStack) -> None:
         assert executor.begun.acquire(timeout=SECONDS)
     old.ended.set()
     worker.submit(Order(old, make_step(2)))
-    worker.submit(Order(new, StreamLimits(2, 1, 1, 1)))
+    worker.submit(Order(new, StreamLimits(1, 1, 1, 2)))
     worker.submit(Order(new, make_step(0)))
     worker.submit(Order(new, None))
     assert not executor.begun.acquire(timeout=0.05)
@@ -314,7 +318,7 @@ class LaggingExecutor(Executor):
         super().open(limits)
         self._launched = threading.Semaphore(0)
 
-    def launch(self, step: Step, late_masks: Callable[[], Masks] = dict) -> Launched:
+    def launch(self, step: Plan, late_masks: Callable[[], Masks] = dict) -> Launched:
         if step.step_id > 0:
             self._launched.release()
         return super().launch(step, late_masks)

@@ -102,8 +102,8 @@ def test_both_ends_of_every_range() -> None:
 def test_steps_keep_within_the_bounds(bounds: Bounds, max_tokens: int, max_rows: int) -> None:
     most_tokens = most_rows = 0
     for step in warm_up_steps(bounds, max_tokens, max_rows):
-        tokens, rows = sum(row.count for row in step.rows), len(step.rows)
-        blocks = [block for row in step.rows for block in row.new_blocks.tolist()]
+        tokens, rows = sum(row.num_inputs for row in step.rows), len(step.rows)
+        blocks = [block for row in step.rows for block in row.new_blocks]
         assert len(set(blocks)) == len(blocks)
         assert max(blocks, default=0) < bounds.num_blocks
         assert max(row.end for row in step.rows) <= bounds.context_length

@@ -16,12 +16,12 @@ from unittest import mock
 import numpy as np
 import torch
 
+from penstock.contract.sampling import Sampling
 from penstock.kernels.linear import fixed_order
 from penstock.shard.communication.distributed import Group
 from penstock.shard.devices.device import Device
 from penstock.shard.execution.captures import capture
 from penstock.shard.execution.executor import Executor
-from penstock.shard.execution.step import Sampling
 from penstock.shard.startup.trial import ALL_SAMPLERS
 from penstock.shard.startup.warmup import sizes, warm_up
 from tests.kernels.specialised import Specialised, specialised_for
@@ -36,8 +36,8 @@ MATMULS = [
 SAMPLINGS = [
     Sampling(), ALL_SAMPLERS, Sampling(top_n=1), Sampling(do_sample=True, seed=3, top_n=20),
     Sampling(raw_logprobs=True, top_n=3), Sampling(raw_logprobs=True, top_n=32), Sampling(watermark=True),
-    Sampling(bias_ids=np.array([7, 9, 11]), bias_values=np.ones(3, np.float32), presence_penalty=0.5),
-    Sampling(banned_ids=np.array([2]), min_tokens=4, top_n=9)]
+    Sampling(bias_ids=(7, 9, 11), bias_values=(1.0, 1.0, 1.0), presence_penalty=0.5),
+    Sampling(banned_ids=(2,), min_tokens=4, top_n=9)]
 
 
 def workload(seed: int) -> list[Program]:

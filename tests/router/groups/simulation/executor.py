@@ -74,7 +74,7 @@ class Executor:
         results = [self._run_row(row, masks.get(row.slot)) for row in plan.rows]
         return StepResult(
             plan.step_id, tuple(result for row, result in zip(plan.rows, results, strict=True) if row.is_answered),
-            forward_time=0.001 * len(plan.rows) + 0.0001 * plan.num_tokens)
+            forward_ns=1_000_000 * len(plan.rows) + 100_000 * plan.num_tokens)
 
     def _run_row(self, row: Row, masks: bytes | None) -> RowResult:
         if row.initial_state is not None:

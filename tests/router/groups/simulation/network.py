@@ -170,13 +170,13 @@ class Client:
         await self._ask()
         self._group.unload_adapter(self._epoch, number)
 
-    async def open(self, epoch: int, limits: StreamLimits) -> None:
+    async def open(self, limits: StreamLimits) -> None:
         if not self._group.is_reachable:
             raise FleetError(f"shard {self.target}: nobody listens")
-        self._epoch = epoch
+        self._epoch = limits.epoch
         self._link = Link(self._network, self._group, self._place, self._inbox)
         self._group.links.append(self._link)
-        await self.write(Opening(epoch))
+        await self.write(Opening(limits.epoch))
 
     async def write(self, order: Any) -> None:
         assert self._link is not None

@@ -202,7 +202,8 @@ def after_rounds(made: Speculation, seconds: float) -> Speculation:
     """Where a round of proposals takes so long."""
     for number in (1, 8):
         plan = Plan(0, (Row(0, 4, from_last_sample=True, num_proposals=2, is_decode=True),) * number)
-        made.observe(plan, StepResult(0, (), made.cost.seconds(plan.num_tokens), 0.0, 2 * seconds))
+        cost_ns, draft_ns = round(1e9 * made.cost.seconds(plan.num_tokens)), round(2e9 * seconds)
+        made.observe(plan, StepResult(0, (), cost_ns, 0, draft_ns))
     return made
 
 

@@ -6,9 +6,14 @@ from dataclasses import fields
 
 import pytest
 
+from penstock.contract import wire
+from penstock.contract.facts import Facts
+from penstock.contract.row_result import RowResult
+from penstock.contract.sampling import Sampling
+from penstock.contract.shard_facts import ShardFacts
+from penstock.contract.step_result import StepResult
 from penstock.protos import shard_pb2
-from penstock.shard.execution.step import Facts, RowResult, Sampling, StepResult
-from penstock.shard.serving import wire
+from penstock.shard.serving.checks import check_row
 
 
 def ids(*values: int) -> bytes:
@@ -38,39 +43,37 @@ def test_a_row_in_full() -> None:
     message = shard_pb2.Plan(step_id=3, cleared_slots=[5, 6], rows=[shard_pb2.Row(
         slot=2, start=8, from_last_sample=True, token_ids=ids(1, 70_000), new_blocks=[3, 2],
         output=shard_pb2.SAMPLE, initial_state=initial_state, late_mask=True, prompt_logprob_ids=ids(70_000, 12))])
-    step = wire.decode_plan(shard_pb2.Plan.FromString(message.SerializeToString()), 3)
+    step = wire.decode_plan(shard_pb2.Plan.FromString(message.SerializeToString()), 3, check_row)
     row = step.rows[0]
     assert (step.step_id, step.cleared_slots) == (3, (5, 6))
-    assert (row.slot, row.start, row.count, row.end, row.is_sampled) == (2, 8, 3, 11, True)
-    assert row.token_ids.tolist() == [1, 70_000]
-    assert row.new_blocks.tolist() == [3, 2]
-    assert row.new_blocks.dtype == "int32"
+    assert (row.slot, row.start, row.num_inputs, row.end, row.is_sampled) == (2, 8, 3, 11, True)
+    assert list(row.token_ids) == [1, 70_000]
+    assert list(row.new_blocks) == [3, 2]
     assert row.initial_state is not None
     assert {name: getattr(row.initial_state.sampling, name) for name in values} == values
     assert {each.name for each in fields(Sampling)} - set(values) == {"bias_ids", "bias_values", "banned_ids"}
-    assert row.initial_state.sampling.bias_ids.tolist() == [8, 9]
-    assert row.initial_state.sampling.bias_values.tolist() == [0.5, -100]
-    assert row.initial_state.sampling.bias_values.dtype == "float32"
-    assert row.initial_state.sampling.banned_ids.tolist() == [2, 70_000]
+    assert list(row.initial_state.sampling.bias_ids) == [8, 9]
+    assert list(row.initial_state.sampling.bias_values) == [0.5, -100]
+    assert list(row.initial_state.sampling.banned_ids) == [2, 70_000]
     assert row.late_mask
-    assert row.prompt_logprob_ids.tolist() == [70_000, 12]
+    assert list(row.prompt_logprob_ids) == [70_000, 12]
     assert row.initial_state.prompt_length == 9
     assert row.initial_state.adapter == 6
-    assert row.initial_state.history_ids.tolist() == [4, 2**32 - 1]
+    assert list(row.initial_state.history_ids) == [4, 2**32 - 1]
 
 
 def test_a_row_with_nothing_but_its_input() -> None:
-    row = wire.decode_plan(plan(token_ids=b"", from_last_sample=True), 3).rows[0]
-    assert row.count == 1
+    row = wire.decode_plan(plan(token_ids=b"", from_last_sample=True), 3, check_row).rows[0]
+    assert row.num_inputs == 1
     assert row.initial_state is None
     assert not row.is_sampled
-    assert row.new_blocks.tolist() == []
+    assert list(row.new_blocks) == []
 
 
 def test_proposals_follow_the_inputs() -> None:
     message = plan(token_ids=b"", from_last_sample=True, num_proposals=3, output=shard_pb2.SAMPLE)
-    row = wire.decode_plan(message, 3).rows[0]
-    assert (row.count, row.num_guesses, row.num_samples, row.first_sample, row.drafts) == (4, 3, 4, 1, [])
+    row = wire.decode_plan(message, 3, check_row).rows[0]
+    assert (row.num_inputs, row.num_guesses, row.num_samples, row.first_sample, row.drafts) == (4, 3, 4, 1, ())
 
 
 @pytest.mark.parametrize(("message", "complaint"), [
@@ -104,7 +107,7 @@ def test_proposals_follow_the_inputs() -> None:
 ])
 def test_what_a_plan_is_refused_for(message: shard_pb2.Plan, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
-        wire.decode_plan(message, 3)
+        wire.decode_plan(message, 3, check_row)
 
 
 @pytest.mark.parametrize("name", ["max_slots", "max_step_tokens", "max_blocks_per_slot"])
@@ -129,11 +132,11 @@ def test_results() -> None:
 def test_rows_that_only_go_on() -> None:
     message = shard_pb2.Plan(step_id=3, continued_slots=[4, 0], continued_starts=[17, 5], rows=[shard_pb2.Row(
         slot=2, start=9, from_last_sample=True, output=shard_pb2.SAMPLE, new_blocks=[7])])
-    rows = wire.decode_plan(message, 3).rows
-    assert [(row.slot, row.start, row.from_last_sample, row.count, row.is_sampled, list(row.new_blocks))
+    rows = wire.decode_plan(message, 3, check_row).rows
+    assert [(row.slot, row.start, row.from_last_sample, row.num_inputs, row.is_sampled, list(row.new_blocks))
             for row in rows] == [(4, 17, True, 1, True, []), (0, 5, True, 1, True, []), (2, 9, True, 1, True, [7])]
     with pytest.raises(ValueError, match="plan 3 has 2 continued_slots and 1 continued_starts"):
-        wire.decode_plan(shard_pb2.Plan(step_id=3, continued_slots=[4, 0], continued_starts=[17]), 3)
+        wire.decode_plan(shard_pb2.Plan(step_id=3, continued_slots=[4, 0], continued_starts=[17]), 3, check_row)
 
 
 def test_rows_with_more_than_one_token_are_beside_the_columns() -> None:
@@ -164,11 +167,13 @@ def test_a_slot_has_one_mask() -> None:
 def test_facts() -> None:
     facts = Facts(
         model_id="a/b", dtype="bfloat16", kv_dtype="bfloat16", block_size=16, num_blocks=99, vocab_size=1000,
-        eos_token_ids=(2, 3), context_length=512, rank=1, world_size=2, numerics="n", weights_digest="d",
+        eos_token_ids=frozenset({3, 2}), context_length=512, world_size=4, numerics="n", weights_digest="d",
         settings_digest="s", step_tokens=64, memory_id="m", first_blocks=120, num_states=8, takes_adapters=True,
-        draft_context=256, group="g", shards_here=1, num_stages=2)
-    message = wire.encode_facts(facts)
+        draft_context=256, group="g", num_stages=2)
+    message = wire.encode_facts(ShardFacts(1, facts.answering_rank == 1, facts, shards_here=1))
     assert list(message.eos_token_ids) == [2, 3]
     assert (message.rank, message.answers, message.kv_groups, message.step_tokens) == (1, False, 1, 64)
+    assert facts.answering_rank == 2
     assert [field.name for field, _ in message.ListFields()] == [
         name for name in message.DESCRIPTOR.fields_by_name if name != "answers"]
+    assert wire.decode_facts(message) == ShardFacts(1, False, facts, shards_here=1)
