@@ -25,18 +25,13 @@ namespace penstock {
 
 constexpr int kTile = 64, kColumns = kTile / kLanes;     // keys, and registers of keys; another tile changes bits
 constexpr int kTilePairs = kTile / 2, kCellPairs = kCellKeys / 2;
-#if defined(__AVX512F__)
+#if HAS_WIDE_VEC
 constexpr int kGroup = 6, kWidth = 4;                    // rows and registers of a register tile; changes no bits
 #else
 constexpr int kGroup = 3, kWidth = 2;
 #endif
 
-#if defined(__AVX512BF16__)
-constexpr bool kHasDot = true;
-INLINE Vec dot_pairs(Vec acc, __m512i x, __m512i y) { return {_mm512_dpbf16_ps(acc.v, (__m512bh)x, (__m512bh)y)}; }
-#else
-constexpr bool kHasDot = false;
-#endif
+constexpr bool kHasDot = HAS_DOT_PAIRS;
 
 template <int N, class F>
 INLINE void pick(int n, F&& f) {  // f(n), with n in [1, N] known at compile time
@@ -86,13 +81,13 @@ INLINE void accumulate(Acc (&acc)[R][C], const X* x, int64_t stride, int64_t beg
         UNROLL for (int c = 0; c < C; c++) acc[r][c] = add_products(acc[r][c], both, y[c]);
       }
     } else if constexpr (std::is_same_v<X, bf16>) {
-#if defined(__AVX512BF16__)
-      __m512i y[C];
-      UNROLL for (int c = 0; c < C; c++) y[c] = _mm512_loadu_si512(at(j, c));
+#if HAS_DOT_PAIRS
+      Pairs y[C];
+      UNROLL for (int c = 0; c < C; c++) y[c] = load_pairs(at(j, c));
       UNROLL for (int r = 0; r < R; r++) {
         int32_t pair;
         std::memcpy(&pair, x + r * stride + 2 * j, sizeof pair);
-        const __m512i both = _mm512_set1_epi32(pair);
+        const Pairs both = set_pairs(pair);
         UNROLL for (int c = 0; c < C; c++) acc[r][c] = dot_pairs(acc[r][c], both, y[c]);
       }
 #endif

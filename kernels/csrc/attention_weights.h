@@ -109,10 +109,10 @@ inline void take_weights(const Group& group, const Form& form, const Slopes* slo
         odd = scale_weights(odd, scales.values + (c + 1) * kLanes);
       }
       if constexpr (std::is_same_v<X, bf16>) {
-#if defined(__AVX512BF16__)
-        const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(odd.v, even.v);
-        _mm512_storeu_si512(p + at, both);
-        sum = dot_pairs(sum, both, _mm512_set1_epi32(0x3f803f80));  // ones: the sum of what V is multiplied with
+#if HAS_DOT_PAIRS
+        const Pairs both = round_pairs(even, odd);
+        store(p + at, both);
+        sum = dot_pairs(sum, both, set_pairs(0x3f803f80));  // ones: the sum of what V is multiplied with
 #endif
       } else if constexpr (std::is_same_v<X, int16_t>) {
         store(scores + at, even);

@@ -1,8 +1,6 @@
 // Sixteen lanes of four bytes each, and their exact dot products with four signed bytes. All paths give the same sums.
 #pragma once
 
-#include <immintrin.h>
-
 #include <cstdint>
 #include <cstring>
 
@@ -10,7 +8,7 @@
 
 namespace penstock {
 
-#if defined(__AVX512F__)
+#if HAS_WIDE_VEC
 
 struct Bytes {
   __m512i v;
@@ -70,6 +68,33 @@ INLINE void add_dot(Ints& sum, Bytes w, Four x) {
     sum.v = _mm512_add_epi32(sum.v, _mm512_madd_epi16(even, x_even));
     sum.v = _mm512_add_epi32(sum.v, _mm512_madd_epi16(odd, x_odd));
   }
+}
+
+// 64-bit lanes of one register, whose low halves are numbers and whose high halves hold anything: a product of two low
+// halves takes a lane. Sixteen counters have their even and odd numbers in registers of their own.
+struct Longs {
+  __m512i v;
+};
+struct Counters {
+  static constexpr int kParts = 2;
+  Longs part[kParts];
+};
+INLINE Longs set_longs(uint32_t b) { return {_mm512_set1_epi64(b)}; }
+INLINE Longs multiply(Longs a, uint32_t b) { return {_mm512_mul_epu32(a.v, _mm512_set1_epi64(b))}; }
+INLINE Longs high(Longs a) { return {_mm512_srli_epi64(a.v, 32)}; }
+INLINE Longs mix(Longs a, uint32_t b) { return {_mm512_xor_si512(a.v, _mm512_set1_epi64(b))}; }
+INLINE Longs mix(Longs a, Longs b, uint32_t c) {
+  return {_mm512_ternarylogic_epi64(a.v, b.v, _mm512_set1_epi64(c), 0x96)};
+}
+INLINE Counters count_from(uint32_t first) {
+  const __m512i even = _mm512_add_epi64(_mm512_set1_epi64(first), _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14));
+  return {{{even}, {_mm512_add_epi64(even, _mm512_set1_epi64(1))}}};
+}
+// 1 - (r + 1/2) / 2^32 of sixteen numbers r, rounded down to 24 bits.
+INLINE Vec one_minus_unit(const Counters& r) {
+  const __m512i all = _mm512_mask_blend_epi32(0xAAAA, r.part[0].v, _mm512_slli_epi64(r.part[1].v, 32));
+  const __m512i upper = _mm512_srli_epi32(_mm512_xor_si512(all, _mm512_set1_epi32(-1)), 8);
+  return {_mm512_mul_ps(_mm512_cvtepi32_ps(upper), _mm512_set1_ps(0x1p-24f))};
 }
 
 #else
@@ -160,7 +185,43 @@ INLINE void add_dot(Ints& sum, Bytes w, Four x) {
   add_dot<HAS_VNNI, IS_SMALL>(sum.hi, w.hi, x.v);
 }
 
+struct Longs {
+  __m256i v;
+};
+struct Counters {
+  static constexpr int kParts = 4;
+  Longs part[kParts];
+};
+INLINE Longs set_longs(uint32_t b) { return {_mm256_set1_epi64x(b)}; }
+INLINE Longs multiply(Longs a, uint32_t b) { return {_mm256_mul_epu32(a.v, _mm256_set1_epi64x(b))}; }
+INLINE Longs high(Longs a) { return {_mm256_srli_epi64(a.v, 32)}; }
+INLINE Longs mix(Longs a, uint32_t b) { return {_mm256_xor_si256(a.v, _mm256_set1_epi64x(b))}; }
+INLINE Longs mix(Longs a, Longs b, uint32_t c) { return mix(Longs{_mm256_xor_si256(a.v, b.v)}, c); }
+INLINE Counters count_from(uint32_t first) {
+  const __m256i low = _mm256_add_epi64(_mm256_set1_epi64x(first), _mm256_setr_epi64x(0, 2, 4, 6));
+  const __m256i above = _mm256_add_epi64(low, _mm256_set1_epi64x(8)), one = _mm256_set1_epi64x(1);
+  return {{{low}, {_mm256_add_epi64(low, one)}, {above}, {_mm256_add_epi64(above, one)}}};
+}
+INLINE __m256 one_minus_unit(Longs even, Longs odd) {
+  const __m256i all = _mm256_blend_epi32(even.v, _mm256_slli_epi64(odd.v, 32), 0xAA);
+  const __m256i upper = _mm256_srli_epi32(_mm256_xor_si256(all, _mm256_set1_epi32(-1)), 8);
+  return _mm256_mul_ps(_mm256_cvtepi32_ps(upper), _mm256_set1_ps(0x1p-24f));
+}
+INLINE Vec one_minus_unit(const Counters& r) {
+  return {one_minus_unit(r.part[0], r.part[1]), one_minus_unit(r.part[2], r.part[3])};
+}
+
 #endif
+
+// Whether the processor has the instruction that add_dot<true, …> is.
+inline bool has_byte_dot_products() {
+  __builtin_cpu_init();
+#if HAS_WIDE_VEC
+  return __builtin_cpu_supports("avx512vnni");
+#else
+  return __builtin_cpu_supports("avxvnni");
+#endif
+}
 
 INLINE Vec load_bytes(const uint8_t* p) { return to_floats(widen(p)); }
 INLINE Vec load_bytes(const int8_t* p) { return to_floats(widen(p)); }

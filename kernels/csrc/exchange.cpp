@@ -3,7 +3,6 @@
 // The region holds a bell for each rank and, for each ordered pair of ranks, a pipe: a ring of bytes with one writer and
 // one reader. Whoever moves bytes rings the bell of the rank at the other end, and a rank that finds nothing to move
 // spins for a moment and then sleeps on its own bell.
-#include <immintrin.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -70,7 +69,7 @@ class Region {
     Bell& bell = bells_[rank_];
     for (int spin = 0; spin < kSpins; spin++) {
       if (bell.rung.load(std::memory_order_acquire) != heard) return;
-      _mm_pause();
+      penstock::pause();
     }
     bell.is_asleep.store(1);
     const timespec limit{microseconds / 1000000, microseconds % 1000000 * 1000};

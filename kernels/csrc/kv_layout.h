@@ -71,8 +71,8 @@ INLINE void load_rows(const T* p, int64_t width, Vec& even, Vec& odd) {
 // Into L1, which measured faster than into L2. In assembler, for GCC drops a function that does nothing but prefetch.
 template <class T>
 INLINE void prefetch_rows(const T* p, int64_t width) {
-  asm volatile("prefetcht0 %0" : : "m"(*p));
-  if constexpr (!kPaired<T>) asm volatile("prefetcht0 %0" : : "m"(p[width]));
+  prefetch_in_order(*p);
+  if constexpr (!kPaired<T>) prefetch_in_order(p[width]);
 }
 
 // Sixteen dimensions of one token, from d on.

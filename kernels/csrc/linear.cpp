@@ -184,7 +184,7 @@ void with_linear(int64_t x_dtype, const void* packed, const Output& output, F&& 
   const int64_t dtype = static_cast<const Header*>(packed)->dtype;
   if (dtype == kF32) return f(linear_of<Fuse<f32>>(packed, output));
   if (dtype == kF16) return f(linear_of<Fuse<f16>>(packed, output));
-#if defined(__AVX512BF16__)
+#if HAS_DOT_PAIRS
   if (x_dtype == kBF16) return f(linear_of<DotPairs>(packed, output));
 #endif
   f(linear_of<FusePairs>(packed, output));

@@ -1,8 +1,6 @@
 // A tile of a dense linear layer: a few rows of x by the outputs of a panel, with their sums in registers.
 #pragma once
 
-#include <immintrin.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -15,7 +13,7 @@ namespace penstock {
 constexpr int kColumns = kGroup / kLanes;  // registers of outputs in a group
 constexpr int64_t kAhead = 16 << 10;       // bytes that a panel is read ahead of its use
 
-#if defined(__AVX512F__)
+#if HAS_WIDE_VEC
 constexpr int columns_of(int) { return kColumns; }
 #else
 constexpr int columns_of(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
@@ -49,14 +47,8 @@ struct FusePairs {
   }
   template <int C>
   static INLINE Vec load_high(const bf16* w) {
-#if !defined(__AVX512F__)
-    if (C == 1) {  // six rows leave no register for the mask of load_pairs
-      const auto high = [](const bf16* p) {
-        const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_srli_epi32(words, 16), 16));
-      };
-      return {high(w), high(w + 16)};
-    }
+#if !HAS_WIDE_VEC
+    if (C == 1) return penstock::load_high(w);  // six rows leave no register for the mask of load_pairs
 #endif
     Vec low, high;
     load_pairs(w, low, high);
@@ -79,19 +71,19 @@ struct Fuse {
   }
 };
 
-#if defined(__AVX512BF16__)
+#if HAS_DOT_PAIRS
 struct DotPairs {
   using X = bf16;
   using W = bf16;
   template <int R, int C>
   static INLINE void step(Vec (&sums)[R][C], const X* x, int64_t x_stride, const W* w, int64_t column_stride) {
-    __m512bh column[C];
-    UNROLL for (int c = 0; c < C; c++) column[c] = (__m512bh)_mm512_loadu_si512(w + c * column_stride);
+    Pairs column[C];
+    UNROLL for (int c = 0; c < C; c++) column[c] = load_pairs(w + c * column_stride);
     UNROLL for (int r = 0; r < R; r++) {
       int pair;
       std::memcpy(&pair, x + r * x_stride, 4);
-      const __m512bh a = (__m512bh)_mm512_set1_epi32(pair);
-      UNROLL for (int c = 0; c < C; c++) sums[r][c].v = _mm512_dpbf16_ps(sums[r][c].v, a, column[c]);
+      const Pairs a = set_pairs(pair);
+      UNROLL for (int c = 0; c < C; c++) sums[r][c] = dot_pairs(sums[r][c], a, column[c]);
     }
   }
 };
@@ -110,9 +102,6 @@ struct Run {
   bool is_continued;  // sums has the segment's sum so far
   int merges;         // waiting sums to add at the end
 };
-
-INLINE void prefetch_near(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
-INLINE void prefetch_far(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 template <class Kernel, int R, int C>
 [[gnu::noinline]] void run_tile(const Run<Kernel>& run) {

@@ -37,17 +37,17 @@ struct FuseLanes {
   }
 };
 
-#if defined(__AVX512BF16__)
+#if HAS_DOT_PAIRS
 struct DotLanes {
   using X = bf16;
   using W = bf16;
   template <int R>
   static INLINE void step(Vec (&sums)[R], const X* const (&x)[R], int64_t k, const W* w) {
-    const __m512bh lanes = (__m512bh)_mm512_loadu_si512(w);
+    const Pairs lanes = load_pairs(w);
     UNROLL for (int r = 0; r < R; r++) {
       int pair;
       std::memcpy(&pair, x[r] + k, 4);
-      sums[r].v = _mm512_dpbf16_ps(sums[r].v, (__m512bh)_mm512_set1_epi32(pair), lanes);
+      sums[r] = dot_pairs(sums[r], set_pairs(pair), lanes);
     }
   }
 };
@@ -59,7 +59,7 @@ struct Stream {
 
   void fetch(const void* place) const {
     const char* const ahead = static_cast<const char*>(place) + kAhead;
-    _mm_prefetch(ahead < end ? ahead : next + (ahead - end), _MM_HINT_T0);
+    prefetch_near(ahead < end ? ahead : next + (ahead - end));
   }
 };
 
@@ -171,7 +171,7 @@ struct Shrinking {
       const int64_t kind = unit.own->dtype;
       if (kind == kF32) return run<FuseLanes<f32>, From>(unit, next);
       if (kind == kF16) return run<FuseLanes<f16>, From>(unit, next);
-#if defined(__AVX512BF16__)
+#if HAS_DOT_PAIRS
       if constexpr (std::is_same_v<From, bf16>) return run<DotLanes, From>(unit, next);
 #endif
       run<FuseLanes<bf16>, From>(unit, next);

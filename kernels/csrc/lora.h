@@ -47,7 +47,7 @@ class Fetch {
   int64_t lines() const { return lines_; }
   void fetch(int64_t lines) {
     for (; lines > 0 && next_ < count_; lines--) {
-      _mm_prefetch(begins_[next_], _MM_HINT_T1);
+      prefetch_far(begins_[next_]);
       begins_[next_] += 64;
       if (begins_[next_] >= ends_[next_]) next_++;
     }

@@ -10,7 +10,7 @@ namespace penstock {
 
 constexpr int kGroup = 64;  // outputs that one piece of work makes; N is padded to whole groups
 
-#if defined(__AVX512F__)
+#if HAS_WIDE_VEC
 constexpr int kPanel = kGroup;  // one stream of memory
 #else
 constexpr int kPanel = kLanes;  // sixteen registers hold one column of six rows: a narrow panel stays in the first cache

@@ -1,6 +1,5 @@
 #include "pool.h"
 
-#include <immintrin.h>
 #include <pthread.h>
 #include <sched.h>
 
@@ -30,7 +29,7 @@ void pin(pthread_t thread, int64_t cpu) {
 uint32_t wait_while(const std::atomic<uint32_t>& value, uint32_t old) {
   for (int64_t left = spins.load(std::memory_order_relaxed); left > 0; left--) {
     if (const uint32_t now = value.load(std::memory_order_acquire); now != old) return now;
-    _mm_pause();
+    penstock::pause();
   }
   value.wait(old, std::memory_order_acquire);
   return value.load(std::memory_order_acquire);

@@ -1,22 +1,22 @@
 // One pool of threads for all ops of a process.
 #pragma once
 
-#include <immintrin.h>
-
 #include <cstdint>
+
+#include "vec.h"
 
 namespace penstock {
 
 // While this lives, denormals are zero on this thread, in arithmetic and when read.
 class FlushDenormals {
  public:
-  FlushDenormals() { _mm_setcsr(saved_ | 0x8040); }
-  ~FlushDenormals() { _mm_setcsr(saved_); }
+  FlushDenormals() { set_arithmetic_modes(without_denormals(saved_)); }
+  ~FlushDenormals() { set_arithmetic_modes(saved_); }
   FlushDenormals(const FlushDenormals&) = delete;
   FlushDenormals& operator=(const FlushDenormals&) = delete;
 
  private:
-  const unsigned saved_ = _mm_getcsr();
+  const unsigned saved_ = arithmetic_modes();
 };
 
 using Work = void (*)(void* context, int64_t index);

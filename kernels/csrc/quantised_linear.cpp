@@ -23,7 +23,7 @@ namespace {
 constexpr int64_t kRowsAtATime = 256;
 constexpr int kFewTiles = 3;
 constexpr int kColumns = kPanel / kLanes;
-#if defined(__AVX512F__)
+#if HAS_WIDE_VEC
 constexpr bool kHasManyRegisters = true;
 #else
 constexpr bool kHasManyRegisters = false;
@@ -134,16 +134,7 @@ void add_apart(const Coded& w, const Rows<typename Kernel::X>& x, int64_t rows, 
   }
 }
 
-bool has_dot_products() {
-  __builtin_cpu_init();
-#if defined(__AVX512F__)
-  return __builtin_cpu_supports("avx512vnni");
-#else
-  return __builtin_cpu_supports("avxvnni");
-#endif
-}
-
-std::atomic<bool> uses_dot_products = has_dot_products();
+std::atomic<bool> uses_dot_products = has_byte_dot_products();
 
 // f(Kernel) for the kernel that a weight wants.
 template <class F>
@@ -214,5 +205,5 @@ void multiply_piece_of_coded(const Product& product, const Units& units, int64_t
 }  // namespace penstock
 
 extern "C" void penstock_use_dot_products(int64_t allowed) {
-  penstock::uses_dot_products = allowed && penstock::has_dot_products();
+  penstock::uses_dot_products = allowed && penstock::has_byte_dot_products();
 }

@@ -16,7 +16,7 @@ namespace {
 Numbers kind_of(const float* numbers, const int16_t* factors, int64_t count, int64_t factor_count) {
   if (!numbers) return Numbers::kNone;
   if (factors) return *std::min_element(factors, factors + factor_count) < 0 ? Numbers::kSigned : Numbers::kUnsigned;
-  const auto is_half = [](float x) { return _cvtsh_ss(_cvtss_sh(x, 0)) == x; };
+  const auto is_half = [](float x) { return to_float(to_f16(x)) == x; };
   return std::all_of(numbers, numbers + count, is_half) ? Numbers::kHalf : Numbers::kFloat;
 }
 
@@ -122,7 +122,7 @@ struct Packer {
     const int64_t groups = num_groups(w.start, w.inputs, w.group), spans = num_groups(w.start, w.inputs, w.span ? w.span : 1);
     const auto put = [&](Numbers kind, const float* numbers, const int16_t* factors, char* at, char* span) {
       const int64_t of_group = output * groups + piece.group, of_span = output * spans + piece.span_index;
-      if (kind == Numbers::kHalf) reinterpret_cast<uint16_t*>(at)[lane] = _cvtss_sh(numbers[of_group], 0);
+      if (kind == Numbers::kHalf) reinterpret_cast<uint16_t*>(at)[lane] = to_f16(numbers[of_group]).bits;
       if (kind == Numbers::kFloat) reinterpret_cast<float*>(at)[lane] = numbers[of_group];
       if (has_span(kind)) {
         at[lane] = static_cast<char>(factors[of_group]);

@@ -57,15 +57,15 @@ INLINE Bytes four_codes(const uint8_t* codes, const uint8_t* planes, int half) {
 template <int BITS, int C>
 INLINE void prefetch_step(const uint8_t* codes, const char*& next, int64_t next_step) {
   UNROLL for (int bit = 4; BITS < 8 && bit < BITS; bit++) {
-    _mm_prefetch(reinterpret_cast<const char*>(codes) + kAhead + bit * kPanel, _MM_HINT_T0);
+    prefetch_near(codes + kAhead + bit * kPanel);
   }
   UNROLL for (int half = 0; half < BITS / 4; half++) {
     UNROLL for (int c = 0; c < C; c++) {
-      _mm_prefetch(reinterpret_cast<const char*>(codes) + kAhead + half * 4 * kPanel + 64 * c, _MM_HINT_T0);
+      prefetch_near(codes + kAhead + half * 4 * kPanel + 64 * c);
     }
   }
-  _mm_prefetch(next, _MM_HINT_T1);
-  _mm_prefetch(next + 64, _MM_HINT_T1);
+  prefetch_far(next);
+  prefetch_far(next + 64);
   next += next_step;
 }
 

@@ -12,6 +12,17 @@
 #define UNROLL _Pragma("GCC unroll 16")  // GCC keeps arrays of registers in memory if a loop over them is a loop
 #define INLINE inline __attribute__((always_inline))
 
+#if defined(__AVX512F__)
+#define HAS_WIDE_VEC 1  // sixteen lanes are one register of 32
+#else
+#define HAS_WIDE_VEC 0  // sixteen lanes are two registers of 16
+#endif
+#if defined(__AVX512BF16__)
+#define HAS_DOT_PAIRS 1  // the processor multiplies pairs of bfloat16
+#else
+#define HAS_DOT_PAIRS 0
+#endif
+
 namespace penstock {
 
 using f32 = float;
@@ -32,8 +43,23 @@ inline float to_float(bf16 x) {
   return out;
 }
 inline float to_float(f16 x) { return _cvtsh_ss(x.bits); }
+inline f16 to_f16(float x) { return {_cvtss_sh(x, 0)}; }  // to the nearest, a half to the even one
 
-#if defined(__AVX512F__)
+INLINE void prefetch_near(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+INLINE void prefetch_far(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
+template <class T>
+INLINE void prefetch_in_order(const T& x) {  // where it is written, among loads and arithmetic
+  asm volatile("prefetcht0 %0" : : "m"(x));
+}
+
+inline void pause() { _mm_pause(); }  // in a loop that waits for another thread
+
+// How this thread computes, and the same with denormals that are zero, in arithmetic and when read.
+inline unsigned arithmetic_modes() { return _mm_getcsr(); }
+inline void set_arithmetic_modes(unsigned modes) { _mm_setcsr(modes); }
+inline unsigned without_denormals(unsigned modes) { return modes | 0x8040; }
+
+#if HAS_WIDE_VEC
 
 struct Vec {
   __m512 v;
@@ -82,7 +108,7 @@ INLINE void store(f16* p, Vec a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT));
 }
 INLINE void store(bf16* p, Vec a) {
-#if defined(__AVX512BF16__)
+#if HAS_DOT_PAIRS
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), (__m256i)_mm512_cvtneps_pbh(a.v));
 #else
   const __m512i bits = _mm512_castps_si512(a.v);
@@ -131,6 +157,18 @@ INLINE float sum(Vec a) {  // ((0+8)+(4+12))+… by halves: lane i meets i+8, th
   return _mm_cvtss_f32(_mm_add_ss(pair, _mm_movehdup_ps(pair)));
 }
 INLINE float largest(Vec a) { return _mm512_reduce_max_ps(a.v); }
+
+#if HAS_DOT_PAIRS
+// Sixteen pairs of bfloat16, and sums of their products.
+struct Pairs {
+  __m512i v;
+};
+INLINE Pairs load_pairs(const bf16* p) { return {_mm512_loadu_si512(p)}; }
+INLINE void store(bf16* p, Pairs a) { _mm512_storeu_si512(p, a.v); }
+INLINE Pairs set_pairs(int32_t pair) { return {_mm512_set1_epi32(pair)}; }
+INLINE Pairs round_pairs(Vec first, Vec second) { return {(__m512i)_mm512_cvtne2ps_pbh(second.v, first.v)}; }
+INLINE Vec dot_pairs(Vec sum, Pairs x, Pairs y) { return {_mm512_dpbf16_ps(sum.v, (__m512bh)x.v, (__m512bh)y.v)}; }
+#endif
 
 #else
 
@@ -237,6 +275,15 @@ INLINE void load_pairs(const bf16* p, Vec& low, Vec& high) {
   const __m256i b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 16));
   low = {_mm256_castsi256_ps(_mm256_slli_epi32(a, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(b, 16))};
   high = {_mm256_castsi256_ps(_mm256_and_si256(a, mask)), _mm256_castsi256_ps(_mm256_and_si256(b, mask))};
+}
+
+// The high half of load_pairs() alone, without a register for a mask.
+INLINE Vec load_high(const bf16* p) {
+  const auto high = [](const bf16* words) {
+    const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(words));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_srli_epi32(both, 16), 16));
+  };
+  return {high(p), high(p + 16)};
 }
 
 INLINE void load_pairs(const int8_t* p, Vec& low, Vec& high) {
