@@ -1,7 +1,7 @@
 """Draws the pictures and writes the tables of docs/benchmarks.md: `python -m penstock.bench.figures`.
 
-Each file in bench/results is one measurement with its raw figures (`penstock.bench.server.record`). It gives a table
-in the page, between two comments with its name, and a picture in docs/figures.
+Each file in bench/results is one measurement with its raw figures (`penstock.bench.server.record`). One of
+servers under load gives a table in the page, between two comments with its name, and a picture in docs/figures.
 """
 
 import json
@@ -19,8 +19,9 @@ Record = Mapping[str, Any]
 
 
 def records() -> dict[str, Record]:
-    """Returns the measurements by name."""
-    return {file.stem: json.loads(file.read_text()) for file in sorted(RESULTS.glob("*.json"))}
+    """Returns the measurements of servers under load by name."""
+    found = {file.stem: json.loads(file.read_text()) for file in sorted(RESULTS.glob("*.json"))}
+    return {name: record for name, record in found.items() if record["kind"] == "served"}
 
 
 def by_concurrency(record: Record) -> dict[str, dict[int, list[Record]]]:

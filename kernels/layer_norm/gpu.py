@@ -19,7 +19,9 @@ def _layer_norm(x, residual, weight, bias, out, total, groups, eps, WIDTH: tl.co
         value = (value.to(tl.float32) + added.to(tl.float32)).to(value.dtype)
         tl.store(total + row + column, value, mask=is_column)
     exact = value.to(tl.float32)
-    exact = tl.where(is_column, exact - tl.sum(exact, axis=0) / WIDTH, 0.0)
+    # A GPU's plain division may miss the mean of equal numbers, which is then no row of zeros.
+    mean = tl.div_rn(tl.sum(exact, axis=0), tl.full((), WIDTH, tl.float32))
+    exact = tl.where(is_column, exact - mean, 0.0)
     scale = 1.0 / tl.sqrt(tl.sum(exact * exact, axis=0) / WIDTH + eps)
     normed = exact * scale * tl.load(weight + own + column, mask=is_column, other=0.0).to(tl.float32)
     if HAS_BIAS:

@@ -96,7 +96,7 @@ class Compared(StepGraphs):
 
 
 def bits(tensor: Tensor) -> bytes:
-    return tensor.contiguous().view(torch.uint8).numpy().tobytes()
+    return tensor.contiguous().view(torch.uint8).cpu().numpy().tobytes()
 
 
 @pytest.fixture(scope="module")
