@@ -7,7 +7,7 @@ from typing import Any
 from penstock.router.api.clouds import sagemaker, vertex
 from penstock.router.api.http.access import ANYBODY, Access
 from penstock.router.api.http.docs import Docs, page_routes
-from penstock.router.api.http.page import for_browsers
+from penstock.router.api.http.page import FILES, for_browsers
 from penstock.router.api.http.route import EVENTS, JSON, TEXT, Reply, Route
 from penstock.router.api.openai import adapters, chat, completions, models
 from penstock.router.api.openai import replies as openai
@@ -173,6 +173,7 @@ def routes(version: str, more: Sequence[Route] = (), access: Access = ANYBODY) -
     all_routes = [*_ROUTES, *more]
     docs = Docs(all_routes, version, access)
     all_routes += [
+        FILES,
         *page_routes(),
         _private("/docs", docs.page, "Gives a page that documents all routes and tries them out.",
                  Reply("The page.", {"text/html": str})),

@@ -5,8 +5,10 @@ import base64
 import itertools
 import json
 import shutil
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import aiohttp
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 TIMEOUT = 60.0
-KEYS = {"Enter": 13, "Escape": 27, "Tab": 9}
+KEYS = {"Backspace": 8, "Enter": 13, "Escape": 27, "Tab": 9}
 
 
 class Tab:
@@ -69,12 +71,17 @@ class Tab:
         await self.call("Input.dispatchKeyEvent", type="keyUp", **common)
 
     async def click(self, selector: str) -> None:
-        """In the middle of the first element, with the mouse."""
-        place = await self.evaluate(f"""(() => {{
+        """In the middle of the first element, once it no longer moves, with the mouse."""
+        place = await self.evaluate(f"""(async () => {{
             const element = document.querySelector({json.dumps(selector)});
             element.scrollIntoView({{block: "nearest"}});
-            const {{x, y, width, height}} = element.getBoundingClientRect();
-            return [x + width / 2, y + height / 2];
+            for (let before = "";;) {{
+                const {{x, y, width, height}} = element.getBoundingClientRect();
+                const place = [x + width / 2, y + height / 2];
+                if (before === `${{place}}`) return place;
+                before = `${{place}}`;
+                await new Promise(requestAnimationFrame);
+            }}
         }})()""")
         for kind in ("mousePressed", "mouseReleased"):
             await self.call("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1)
@@ -101,31 +108,39 @@ class Tab:
                 self.errors.append(str(event["params"]["entry"]))
 
 
-@asynccontextmanager
-async def browse(profile: Path) -> AsyncIterator[Tab]:
-    """A new browser with one empty tab. `profile` is a directory for its files."""
+@contextmanager
+def browser(profile: Path) -> Iterator[str]:
+    """Starts a browser, whose files go to a folder of its own, and yields the address at which it takes commands."""
     assert CHROMIUM
-    process = await asyncio.create_subprocess_exec(
-        CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-        "--disable-background-networking", "--remote-debugging-port=0", f"--user-data-dir={profile}", "about:blank",
-        stderr=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+         "--disable-background-networking", "--remote-debugging-port=0", f"--user-data-dir={profile}", "about:blank"],
+        stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
-        host = await asyncio.wait_for(_address(process), TIMEOUT)
-        async with aiohttp.ClientSession() as session:
-            async with session.get(f"http://{host}/json/list") as response:
-                targets = await response.json()
-            address = next(target["webSocketDebuggerUrl"] for target in targets if target["type"] == "page")
-            async with session.ws_connect(address, max_msg_size=0) as socket:
-                yield Tab(socket)
+        yield f"http://127.0.0.1:{_port(profile / 'DevToolsActivePort')}"
     finally:
         process.terminate()
-        await process.communicate()
+        process.wait()
 
 
-async def _address(process: asyncio.subprocess.Process) -> str:
-    """Host and port, which the browser tells in a line of its own."""
-    assert process.stderr
-    async for line in process.stderr:
-        if line.startswith(b"DevTools listening on ws://"):
-            return line.decode().split("/")[2]
-    raise RuntimeError("the browser has not come up")
+def _port(file: Path) -> int:
+    deadline = time.monotonic() + TIMEOUT
+    while not (file.exists() and (lines := file.read_text().splitlines())):
+        if time.monotonic() > deadline:
+            raise RuntimeError("the browser has not come up")
+        time.sleep(0.02)
+    return int(lines[0])
+
+
+@asynccontextmanager
+async def new_tab(address: str) -> AsyncIterator[Tab]:
+    """Yields an empty tab of the browser, which is closed afterwards."""
+    async with aiohttp.ClientSession(address) as session:
+        async with session.put("/json/new?about:blank") as response:
+            target = await response.json()
+        try:
+            async with session.ws_connect(target["webSocketDebuggerUrl"], max_msg_size=0) as socket:
+                yield Tab(socket)
+        finally:
+            async with session.get(f"/json/close/{target['id']}") as response:
+                assert response.status == 200

@@ -1,9 +1,10 @@
-"""One server for the tests that do it no harm; where workers share the files, one for each worker."""
+"""One server for the tests that do it no harm, and one browser; where workers share the files, one for each worker."""
 
 from collections.abc import Iterator
 
 import pytest
 
+from tests.e2e.browser import browser as started
 from tests.e2e.server import Server, serve
 
 
@@ -14,3 +15,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
              "--watermark-gamma", "0.4", "--watermark-delta", "4"]
     with serve(tmp_path_factory.mktemp("server"), *flags) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a browser."""
+    with started(tmp_path_factory.mktemp("browser")) as address:
+        yield address

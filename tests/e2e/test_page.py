@@ -1,20 +1,21 @@
 """The page in a browser, before a real server: what a user types, sees, and stops."""
 
+import json
 import re
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.e2e.browser import CHROMIUM, Tab, browse
+from tests.e2e.browser import CHROMIUM, Tab, new_tab
 from tests.e2e.server import Server, serve
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed: `apt-get install chromium`")]
 
-IDLE = "document.querySelector('#stop').disabled && document.querySelector('.note')?.textContent"
+IDLE = "document.querySelector('#stop').disabled && document.querySelector('.answer:last-child .note')?.textContent"
 NUM_TOKENS = "document.querySelectorAll('#log .t').length"
+ANSWER = "document.querySelector('.answer:last-child .text').textContent"
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +25,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture
-async def tab(server: Server, tmp_path: Path) -> AsyncIterator[Tab]:
-    async with browse(tmp_path) as tab:
+async def tab(server: Server, browser: str) -> AsyncIterator[Tab]:
+    async with new_tab(browser) as tab:
+        await tab.call("Storage.clearDataForOrigin", origin=server.url, storageTypes="local_storage")
         await tab.resize(1280, 800)
         await tab.open(server.url)
         yield tab
@@ -61,6 +63,7 @@ async def test_completion(tab):
 async def test_an_answer_outlives_the_router(server, tab, mode):
     """It goes on in the same place, and has each token once."""
     await tab.click(f"[value={mode}]")
+    await tab.click("[name=coloured]")
     await set_field(tab, "temperature", "0")
     await set_field(tab, "max_tokens", "1200")
     if mode == "chat":  # which would end too soon
@@ -70,19 +73,20 @@ async def test_an_answer_outlives_the_router(server, tab, mode):
     await tab.type("def open(path):")
     await tab.press("Enter", modifiers=2)
     [router] = server.children("router")
-    assert await tab.until(f"{NUM_TOKENS} > 20 && (running === null ? 'it has ended' : 'it runs')") == "it runs"
+    has_ended = "document.querySelector('#stop').disabled ? 'it has ended' : 'it runs'"
+    assert await tab.until(f"{NUM_TOKENS} > 20 && ({has_ended})") == "it runs"
     router.kill()
     note = await tab.until(IDLE)
     assert "ended by" in note
     assert "failed" not in note
     text = await tab.evaluate("document.querySelector('.answer .text').textContent")
-    again = await tab.evaluate("""(() => {
-        if (mode() === 'chat') conversation.pop();
-        const [path, body] = mode() === 'chat' ? chatRequest() : completionRequest('def open(path):');
-        const asked = JSON.stringify({...body, stream: false});
-        const headers = {'content-type': 'application/json'};
-        return fetch(path.replace('_stream', ''), {method: 'POST', headers, body: asked}).then(r => r.json());
-    })()""")
+    again = await tab.evaluate(f"""import('/page/parameters.js').then(({{chat, completion}}) => {{
+        const text = 'def open(path):', isChat = {json.dumps(mode == "chat")};
+        const body = isChat ? chat([{{role: 'user', content: text}}]) : completion(text);
+        const headers = {{'content-type': 'application/json'}};
+        return fetch(isChat ? '/v1/chat/completions' : '/generate',
+                     {{method: 'POST', headers, body: JSON.stringify(body)}}).then(r => r.json());
+    }})""")
     assert text == (again["choices"][0]["message"]["content"] if mode == "chat" else
                     "def open(path):" + again["generated_text"])
 
@@ -98,10 +102,13 @@ async def test_chat(tab):
     heads = await tab.evaluate("[...document.querySelectorAll('#log h2')].map(head => head.textContent)")
     assert heads == ["You", "Model", "You", "Model"]
     assert await tab.evaluate("document.querySelectorAll('.failed').length") == 0
-    assert await tab.evaluate("conversation.map(message => message.role).join()") == "user,assistant,user,assistant"
+    messages = await tab.evaluate(
+        "import('/page/turns.js').then(turns => turns.nextBody('Bye', true).messages.map(message => message.role))")
+    assert messages == ["system", "user", "assistant", "user", "assistant", "user"]
     assert await tab.evaluate("document.activeElement.id") == "prompt"
     await tab.click("#clear")
-    assert await tab.evaluate("document.querySelector('#log').innerText") == await tab.evaluate("GUIDE.chat")
+    assert await tab.evaluate("document.querySelector('#log').innerText") == (
+        "Ask something. The model sees the whole conversation.")
     assert tab.errors == []
 
 
@@ -110,6 +117,7 @@ async def test_stop(tab, stop):
     """What has come stays, and the server stops computing; also where the page is slower than the answer."""
     await tab.call("Emulation.setCPUThrottlingRate", rate=10)
     await tab.click("[value=completion]")
+    await tab.click("[name=coloured]")
     await set_field(tab, "max_tokens", "1500")
     await set_field(tab, "temperature", "0")  # an answer that does not end before
     await tab.click("#prompt")
@@ -131,6 +139,10 @@ async def test_probabilities(tab):
     await tab.type("def open(path):")
     await tab.press("Enter", modifiers=2)
     await tab.until(IDLE)
+    assert await tab.evaluate(NUM_TOKENS) == 0, "colours are off until they are asked for"
+    text = await tab.evaluate(ANSWER)
+    await tab.click("[name=coloured]")
+    assert await tab.evaluate(ANSWER) == text
     titles = await tab.evaluate("[...document.querySelectorAll('#log .t')].map(token => token.title)")
     assert len(titles) == 20
     assert all(re.fullmatch(r"[\d.]+ %", title) for title in titles)
@@ -161,13 +173,15 @@ async def test_figures(tab):
     await tab.until("document.querySelector('[data-figure=rate]').textContent !== '–'")
     assert await tab.evaluate("[...document.querySelectorAll('#figures dd')].map(figure => figure.textContent)") == [
         "0", "0", "0 %", "0"]
-    assert "demo_model" in await tab.until("document.querySelector('#model').textContent")
+    assert await tab.until("document.querySelector('#model').textContent") == "checkpoint"
+    assert "demo_model/checkpoint" in await tab.evaluate("document.querySelector('#model').title")
     assert "max total tokens" in await tab.evaluate("document.querySelector('#info').textContent")
 
 
 async def test_key_is_sent_and_not_kept(tab):
     await set_field(tab, "key", "sesame")
-    assert await tab.evaluate("headers().authorization") == "Bearer sesame"
+    sent = "import('/page/parameters.js').then(parameters => parameters.headers().authorization)"
+    assert await tab.evaluate(sent) == "Bearer sesame"
     assert await tab.evaluate("[localStorage.length, sessionStorage.length, document.cookie]") == [0, 0, ""]
 
 

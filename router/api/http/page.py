@@ -1,30 +1,27 @@
 """The playground: one static page, for browsers that ask for `/`."""
 
 import re
-from base64 import b64encode
-from hashlib import sha256
 from pathlib import Path
 
 from aiohttp import hdrs, web
 
+from penstock.router.api.http import vendored
 from penstock.router.api.http.access import Handler
+from penstock.router.api.http.route import Route
 
-_PAGE = Path(__file__).with_name("static") / "index.html"
-_TEXT = _PAGE.read_bytes()
+_FOLDER = Path(__file__).with_name("static") / "page"
+_TEXT = (_FOLDER / "index.html").read_bytes()
+_FILES = {**{path.name: path for path in _FOLDER.iterdir() if path.suffix in (".js", ".css")},
+          "marked.js": vendored.MARKED.file("marked.esm.js"), "purify.js": vendored.DOMPURIFY.file("purify.es.mjs")}
+"""What the page loads. The vendored files are not there where they could not be fetched."""
 _HTML = "text/html"
 
-
-def _inline(element: str) -> str:
-    """Returns the hashes by which a policy names the contents of the page's elements of this kind."""
-    contents = re.findall(rf"<{element}>(.*?)</{element}>".encode(), _TEXT, re.DOTALL)
-    return " ".join(f"'sha256-{b64encode(sha256(content).digest()).decode()}'" for content in contents)
-
-
 _HEADERS = {
-    # The page's own code and nobody else's; it talks to this server alone, and no other page may frame it.
-    hdrs.CONTENT_SECURITY_POLICY: f"default-src 'none'; script-src {_inline('script')}; style-src {_inline('style')}; "
-                                  "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
-                                  "frame-ancestors 'none'",
+    # This server's files and nobody else's; the page talks to this server alone, no other page may frame it, and only
+    # the library that purifies HTML may make elements of a text.
+    hdrs.CONTENT_SECURITY_POLICY: "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+                                  "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+                                  "require-trusted-types-for 'script'; trusted-types dompurify",
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     hdrs.CACHE_CONTROL: "no-cache",
@@ -35,6 +32,17 @@ _HEADERS = {
 async def page(request: web.Request) -> web.Response:
     """Answers with the page. It holds no secret, so it takes no key; the routes that it calls do."""
     return web.Response(body=_TEXT, content_type=_HTML, charset="utf-8", headers=_HEADERS)
+
+
+async def _file(request: web.Request) -> web.StreamResponse:
+    """Answers with one of the page's files, none of which holds a secret either."""
+    path = _FILES.get(request.match_info["name"])
+    if path is None or not path.is_file():
+        raise web.HTTPNotFound
+    return web.FileResponse(path, headers={hdrs.CACHE_CONTROL: "no-cache", "x-content-type-options": "nosniff"})
+
+
+FILES = Route("GET", "/page/{name}", _file, "A file of the page for browsers.", {})
 
 
 def for_browsers(others: Handler) -> Handler:

@@ -40,7 +40,7 @@ async def test_every_route_is_described(server: Server) -> None:
     assert described == {key for key, route in ROUTES.items() if route.tag}
     assert served == set(ROUTES)
     assert {path for _, path in served} - {path for _, path in described} == {
-        "/docs/", "/docs/start.js", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css"}
+        "/page/{name}", "/docs/", "/docs/start.js", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css"}
 
 
 async def test_bodies_are_those_that_are_parsed(server: Server) -> None:
