@@ -34,8 +34,8 @@ def _device(context: Context) -> Record:
 
 
 def _copy(context: Context) -> Record:
-    """Measures how many bytes a kernel reads and writes in a second. A plain copy is no kernel where it is replayed: in
-    a graph the device's copy engine makes it, at two thirds of the rate."""
+    """Measures how many bytes a kernel reads and writes in a second. A plain copy, replayed
+    from a graph, made 2.8 TB/s on an H200, on which kernels read 3.8."""
     source = torch.empty(context.scale.copy_bytes // 4, dtype=torch.int32, device=dispatch.device()).random_()
     target = torch.zeros_like(source)
     seconds = median_seconds([lambda: torch.neg(source, out=target)], context.scale.repeats)
