@@ -50,7 +50,7 @@ class Facts:
 
     @property
     def bits(self) -> tuple[str, ...]:
-        """What decides every bit of an answer: the model, then how it is computed."""
+        """The names that decide every bit of an answer: the model, then how it is computed."""
         return (self.model, self.dtype, self.kv_dtype, str(self.vocab_size), self.numerics, self.implementation)
 
     @property

@@ -1,4 +1,4 @@
-"""What a slot begins a sequence with."""
+"""The state with which a slot begins a sequence."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What a row of a plan yielded."""
+"""The result of a row of a plan."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""What a step yielded."""
+"""The result of a step."""
 
 from dataclasses import dataclass
 
@@ -7,8 +7,8 @@ from penstock.contract.row_result import RowResult
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """Has what a step yielded: its rows with tokens or prompt logprobs, in any order. The durations are nanoseconds,
-    and their properties seconds."""
+    """Holds the results of a step: its rows with tokens or prompt logprobs, in any order. The durations are
+    nanoseconds, and their properties seconds."""
 
     step_id: int
     rows: tuple[RowResult, ...]

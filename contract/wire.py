@@ -89,10 +89,10 @@ ROW_RESULT = Codec(RowResult, RowResult._fields, shard_pb2.RowResult, token_ids=
                    top_logprobs=TOPS, prompt_logprobs=NUMBERS, prompt_top_logprobs=TOPS)
 
 _CONTINUED = Row(0, 0, from_last_sample=True, is_decode=True)[2:]
-"""What a row has besides its slot and its start if it is one of those that have columns of their own."""
+"""The fields besides slot and start of the rows that have columns of their own."""
 
 _NOTHING_ELSE = RowResult(0, (), ())[3:]
-"""What a row's result has besides its slot, its token and the logprob if it is one of those that have columns."""
+"""The fields besides slot, token and logprob of the results that have columns of their own."""
 
 
 def encode_stream_limits(limits: StreamLimits) -> shard_pb2.Order:

@@ -26,7 +26,7 @@ def clocks() -> dict[str, object]:
 
 
 def read(line: str) -> dict[str, object]:
-    """Returns what a line of the driver's says. Raises ValueError for one that is none."""
+    """Returns the readings in a line of the driver's. Raises ValueError for one that is none."""
     *numbers, reasons = (cell.strip() for cell in line.split(","))
     found = int(reasons, 16)
     held_back = [name for bit, name in HELD_BACK.items() if found & bit]

@@ -24,7 +24,7 @@ def microseconds(paged: Paged, q: Tensor, count: int, repeats: int) -> float | s
 
 
 def _prepare(cudnn: Any, paged: Paged, q: Tensor, count: int) -> Call:
-    """Returns what launches cuDNN's best plan, which is built once, on whatever stream is torch's."""
+    """Returns a function that launches cuDNN's best plan, which is built once, on whatever stream is torch's."""
     cache, heads, num_sequences = paged.cache, paged.heads, len(paged.lengths)
     blocks = cache.data.view(cache.dtype).view(cache.num_blocks, 2, heads.keys, cache.block_size, heads.size)
     tables = paged.tables.view(num_sequences, 1, -1, 1)

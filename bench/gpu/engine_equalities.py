@@ -1,5 +1,5 @@
-"""What --deterministic promises of the engine: a request's tokens and logprobs have the same bits however the steps are
-made up that compute them."""
+"""The promise of --deterministic for the engine: a request's tokens and logprobs have the same bits however the steps
+are made up that compute them."""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence

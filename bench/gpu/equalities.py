@@ -1,4 +1,4 @@
-"""What --deterministic promises, bit for bit: a row is what it is alone, a chunk what decode steps make of it, and
+"""The promise of --deterministic, bit for bit: a row is what it is alone, a chunk what decode steps make of it, and
 ranks' partial sums the whole."""
 
 import functools

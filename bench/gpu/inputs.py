@@ -1,4 +1,4 @@
-"""What ops are called with, on the device."""
+"""The arguments of ops, on the device."""
 
 from typing import TypeVar
 

@@ -26,7 +26,7 @@ class Request:
 
 
 Picks = Sequence[tuple[int, int]]
-"""What a step takes of which requests: number and count of input tokens of each."""
+"""The tokens that a step takes of each request: number and count of input tokens of each."""
 
 
 class Orders:

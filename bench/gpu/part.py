@@ -90,7 +90,7 @@ PARTS = {part.name: part for part in (
 
 @dataclass(frozen=True)
 class Context:
-    """What a part's cases are told."""
+    """The context of a part's cases."""
 
     part: Part
     scale: Scale

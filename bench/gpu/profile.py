@@ -43,7 +43,7 @@ class Profile:
 
 
 def profile(work: Callable[[], object], num_steps: int) -> Profile:
-    """Returns what was seen in steps that `work` runs. Raises RuntimeError if the profiler saw nothing on the device.
+    """Returns the profile of the steps that `work` runs. Raises RuntimeError if the profiler saw nothing on the device.
     """
     device = dispatch.device().type
     activity = torch.profiler.ProfilerActivity.CUDA if device == "cuda" else torch.profiler.ProfilerActivity.CPU
@@ -62,7 +62,7 @@ def profile(work: Callable[[], object], num_steps: int) -> Profile:
 
 
 def by_name(events: Iterable[dict[str, Any]], num_steps: int) -> list[Kernel]:
-    """Returns what the kernels of each name take in a step; forms of one template count as one."""
+    """Returns the time of each kernel in a step, by name; forms of one template count as one."""
     durations: dict[str, list[float]] = defaultdict(list)
     for event in events:
         durations[short_name(event["name"])].append(event["dur"])

@@ -1,5 +1,5 @@
-"""What the benchmark leaves behind: a report, the figures, the logs in one archive, a picture, and where it tuned the
-configurations that won, which kernels/tuned/ is to have under the GPU's name."""
+"""The files that the benchmark leaves behind: a report, the figures, the logs in one archive, a picture, and where it
+tuned the configurations that won, which kernels/tuned/ is to have under the GPU's name."""
 
 import json
 from collections.abc import Iterator

@@ -24,7 +24,7 @@ TIMEOUT = aiohttp.ClientTimeout(total=300)
 
 @dataclass
 class Stream:
-    """What came of one stream, and when: token ids with their logprobs, or errors."""
+    """The events of one stream and their times: token ids with their logprobs, or errors."""
 
     tokens: list[tuple[int, float]] = field(default_factory=list)
     times: list[float] = field(default_factory=list)

@@ -34,7 +34,7 @@ CUTOFFS = [Sampling(do_sample=True, seed=seed, temperature=0.8, top_p=0.95) for 
 
 @dataclass(frozen=True)
 class Decoded:
-    """What was measured of the timed steps, all sequences together."""
+    """The measurement of the timed steps, all sequences together."""
 
     tokens_per_second: float
     step_seconds: float                  # the median

@@ -19,7 +19,7 @@ from penstock.bench.programs.root import ROOT
 from penstock.bench.server.running import running
 
 LAUNCH = "from penstock.launcher.entry import launcher; launcher()"
-"""What the installed command does; here nothing is installed."""
+"""The program of the installed command; here nothing is installed."""
 
 
 @contextmanager

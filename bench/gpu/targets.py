@@ -1,4 +1,4 @@
-"""What is wanted on one H200 for a Llama of 8 billion parameters in bfloat16, and whether it was met."""
+"""The targets on one H200 for a Llama of 8 billion parameters in bfloat16, and whether they were met."""
 
 import math
 from collections.abc import Iterator

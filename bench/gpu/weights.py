@@ -76,7 +76,7 @@ def _shapes(model: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def configuration(scale: Scale) -> dict[str, object]:
-    """Returns what config.json says; no token ends an answer."""
+    """Returns the content of config.json; no token ends an answer."""
     keys = dict(scale.model)
     return {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-5,
@@ -86,7 +86,7 @@ def configuration(scale: Scale) -> dict[str, object]:
 
 
 class Floor:
-    """What a step cannot do without: bytes of weights and KV, products."""
+    """The least work of a step: bytes of weights and KV, products."""
 
     def __init__(self, scale: Scale) -> None:
         model = scale.model

@@ -14,7 +14,7 @@ from penstock.shard.config import physical_cores
 
 
 def processor() -> str:
-    """Returns what the processor calls itself."""
+    """Returns the processor's own name."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
 

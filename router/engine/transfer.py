@@ -9,7 +9,7 @@ from penstock.router.scheduling.death_record import DeathRecord
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Holds what an engine needs to run a request: a new one, or one that another engine has run to here.
+    """Holds all that an engine needs to run a request: a new one, or one that another engine has run to here.
 
     `age` is the request's arrival number, by which older ones come first, in whichever group. Of the answer the
     receiver has `output` already. `record` says what the request is suspected of, and `left_at`, of `time.monotonic`,

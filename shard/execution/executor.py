@@ -35,7 +35,7 @@ from penstock.shard.weights.rank_weights import Progress
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """Holds what the model computed in a step, and what sampling and prompt logprobs need besides."""
+    """Holds the model's outputs of a step, and the inputs of sampling and prompt logprobs."""
 
     logits: Tensor | None                # float32 [sampled rows, V] on the rank that answers, None elsewhere
     prompt_logprobs: list[Tensor]        # as `prompt_logprobs.launch` returns them

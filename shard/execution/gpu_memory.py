@@ -51,7 +51,7 @@ def blocks_that_fit(shape: KvShape, needs: Needs, config: ShardConfig, context_l
 
 
 def options_of(config: ShardConfig) -> ModelOptions:
-    """Returns what the settings ask of the model."""
+    """Returns the model's options among the settings."""
     return ModelOptions(
         config.quantize, config.activations, config.rope_scaling, config.rope_factor, config.model_impl)
 

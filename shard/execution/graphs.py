@@ -37,7 +37,7 @@ class Captured(Protocol[Result]):
     """Replays a captured step of one size."""
 
     def replay(self) -> Result:
-        """Returns what becomes of the inputs that are in the buffers."""
+        """Returns the results for the inputs in the buffers."""
 
 
 class _Call(Generic[Result]):
@@ -102,7 +102,7 @@ class StepGraphs:
         return cls(model, caches, bounds, *sizes, config.max_step_rows)
 
     def padding_of(self, rows: Sequence[Row]) -> Padding | None:
-        """Returns what a step with these rows is to be padded with; None if no captured step can run it.
+        """Returns the padding of a step with these rows; None if no captured step can run it.
 
         No row of a captured decode step wants prompt logprobs.
         """
@@ -110,7 +110,7 @@ class StepGraphs:
         return self.padding_for(sum(row.num_inputs for row in rows), len(rows), is_decode)
 
     def padding_for(self, num_tokens: int, num_rows: int, is_decode: bool = False) -> Padding | None:
-        """Returns what a step of this size is to be padded with; None if no captured step can run it."""
+        """Returns the padding of a step of this size; None if no captured step can run it."""
         return next((padding for padding in self.paddings
                      if padding.takes(num_tokens, num_rows) and (is_decode or not padding.is_decode)), None)
 
@@ -144,7 +144,7 @@ class StepGraphs:
 
     @torch.inference_mode()
     def forward(self, input_ids: Tensor, metadata: AttentionMetadata, padding: Padding) -> Hidden:
-        """Returns what the blocks make of a step that was padded, its own tokens first."""
+        """Returns the blocks' output for a padded step, its own tokens first."""
         self._take(input_ids, metadata)
         return self._mixed[padding].replay()
 

@@ -52,7 +52,7 @@ class KeptMemory:
         self._fd = fd
         self._layout = layout
         self.found = self._read()
-        """What another shard left in the file; None if there is nothing of use."""
+        """The state that another shard left in the file; None if it is of no use."""
         self.is_reserved = False
 
     @property
@@ -79,8 +79,7 @@ class KeptMemory:
                 for size, offset in zip(num_bytes, offsets, strict=False)]
 
     def forget(self) -> None:
-        """Takes what the file holds as nothing, though it may be of use to this shard: the others of its group have
-        none."""
+        """Forgets the file's content, though it may be of use to this shard: the others of its group have none."""
         if self.found is not None:
             self.found = replace(self.found, is_whole=False)
             self._write(self.found)

@@ -27,7 +27,7 @@ class KvMemoryError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class KvShape:
-    """Describes what one shard's KV memory consists of. `num_kv_heads` are this shard's."""
+    """Describes the parts of one shard's KV memory. `num_kv_heads` are this shard's."""
 
     num_layers: int
     num_kv_heads: int

@@ -48,5 +48,5 @@ class LoadedModel:
         self.dtype = str(self.model.dtype).removeprefix("torch.")
         self.kv_dtype = config.kv_cache_dtype or self.dtype
         self.numerics = numerics(self.model, self.kv_dtype, stages.group.world_size)
-        """Names what decides every bit of an answer, apart from the model."""
+        """Names the numerics, which decide every bit of an answer, apart from the model."""
         self.name = naming.agree(settings_digest(config, self.model), tell)

@@ -1,4 +1,4 @@
-"""What one shard keeps of sequences: keys and values in blocks, and in hybrid models a state for each slot."""
+"""One shard's memory of sequences: keys and values in blocks, and in hybrid models a state for each slot."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""What a group's model is called: the digests of its weights, and of all settings that decide what is computed of them;
+"""The name of a group's model: the digests of its weights, and of all settings that decide what is computed of them;
 and what names how that is computed.
 
 All ranks must have the same. Those of one machine read the same files, so the first of them digests the weights for
@@ -96,8 +96,8 @@ def settings_digest(config: ShardConfig, model: Model) -> str:
 
 
 def numerics(model: Model, kv_dtype: str, num_ranks: int) -> str:
-    """Names what decides every bit of an answer apart from the model: kernels, number formats, and the number of ranks
-    that share its layers, where another one gives other bits."""
+    """Names the numerics, which decide every bit of an answer apart from the model: kernels, number formats, and the
+    number of ranks that share its layers, where another one gives other bits."""
     dtype = str(model.dtype).removeprefix("torch.")
     ranks = f"/ranks-{num_ranks}" if model.inequality else ""
     return f"{dispatch.path()}/{dtype}/{model.facts.numerics}kv-{kv_dtype}/contract-{CONTRACT_VERSION}{ranks}"

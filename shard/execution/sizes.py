@@ -12,7 +12,7 @@ from penstock.shard.execution.kv_cache import KvShape, check_kv_memory, kv_budge
 
 @dataclass(frozen=True, slots=True)
 class ProcessorSizes:
-    """Sizes what is kept in the memory of the machine, by what the machine has available."""
+    """Sizes the memory that lies in the machine's memory, by the free part of it."""
 
     config: ShardConfig
     group: Group
@@ -41,8 +41,8 @@ class ProcessorSizes:
 
 @dataclass(frozen=True, slots=True)
 class GpuSizes:
-    """Sizes what is kept in a GPU's memory, which ends with its process. Without --kv-memory the largest step tells
-    later how many blocks fit: the first ones are for this step alone."""
+    """Sizes the memory that lies on a GPU, and ends with its process. Without --kv-memory the largest step tells later
+    how many blocks fit: the first ones are for this step alone."""
 
     config: ShardConfig
     group: Group

@@ -1,4 +1,4 @@
-"""Mirrors what the router has put into the shard's slots; it follows orders and decides nothing."""
+"""Mirrors the router's sequences in the shard's slots; it follows orders and decides nothing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -24,7 +24,7 @@ class Draining:
             self._tell()
 
     def end(self) -> None:
-        """Ends what all followers are told."""
+        """Ends the messages to all followers."""
         self._is_over = True
         self._tell()
 

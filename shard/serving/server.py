@@ -289,8 +289,8 @@ def generic_handler(servicer: ShardServicer) -> grpc.GenericRpcHandler:
 
 
 def _credentials(tls: WireTls) -> grpc.ServerCredentials:
-    """Returns what lets in clients with a certificate of the CA alone. The files are read anew for each of them that
-    comes, since they may be renewed; what can't be read then leaves what was read last."""
+    """Returns credentials that admit clients with a certificate of the CA alone. The files are read anew for each of
+    them that comes, since they may be renewed; what can't be read then leaves what was read last."""
     def read() -> grpc.ServerCertificateConfiguration:
         ca, cert, key = tls.read()
         return grpc.ssl_server_certificate_configuration([(key, cert)], root_certificates=ca)
@@ -306,8 +306,8 @@ def _credentials(tls: WireTls) -> grpc.ServerCredentials:
 
 
 def _leaving(servicer: ShardServicer) -> Callable[[], bool]:
-    """Returns what tells whether a shard without a launcher is still needed by routers, which may have other groups: it
-    has them move what it computes. Its port is free the sooner for the next launcher."""
+    """Returns the function that tells whether routers still need a shard without a launcher, which may have other
+    groups: it has them move what it computes. Its port is free the sooner for the next launcher."""
     loop, since = asyncio.get_running_loop(), math.inf
 
     def is_needed() -> bool:

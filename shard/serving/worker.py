@@ -54,7 +54,7 @@ class StepObserver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Holds what a caller orders: `work`, or None if no more will come from it; and `encoded`, as it was received."""
+    """Holds an order of a caller: `work`, or None if no more will come from it; and `encoded`, as it was received."""
 
     caller: Caller
     work: StreamLimits | Plan | None

@@ -1,4 +1,4 @@
-"""Remembers what is done for a request, counts it by route and status, and has the log tell of it."""
+"""Records the work for a request, counts it by route and status, and logs it."""
 
 import asyncio
 

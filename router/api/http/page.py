@@ -13,7 +13,7 @@ _FOLDER = Path(__file__).with_name("static") / "page"
 _TEXT = (_FOLDER / "index.html").read_bytes()
 _FILES = {**{path.name: path for path in _FOLDER.iterdir() if path.suffix in (".js", ".css")},
           "marked.js": vendored.MARKED.file("marked.esm.js"), "purify.js": vendored.DOMPURIFY.file("purify.es.mjs")}
-"""What the page loads. The vendored files are not there where they could not be fetched."""
+"""The files that the page loads. The vendored ones are absent where they could not be fetched."""
 _HTML = "text/html"
 
 _HEADERS = {

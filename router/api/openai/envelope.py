@@ -1,4 +1,4 @@
-"""What OpenAI's routes share: how an answer begins, and what it cost."""
+"""The common parts of OpenAI's routes: the head of an answer, and its usage."""
 
 import time
 from collections.abc import Sequence

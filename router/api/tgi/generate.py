@@ -68,8 +68,8 @@ def asks_full_text(body: GenerateBody, default: bool) -> bool:
 async def identified(
     service: Service, body: GenerateBody, is_full_text: bool, wish: Wish, *, is_stream: bool
 ) -> tuple[GenerationSpec, Identity]:
-    """Returns what the body asks for, in the terms that all APIs share, and which answer it gets. ValidationError names
-    a field of another server that would change the answer."""
+    """Returns the spec of a body, in the terms that all APIs share, and the identity of its answer. ValidationError
+    names a field of another server that would change the answer."""
     refuse_unsupported(body.model_extra, REFUSED_BESIDE_INPUTS)
     refuse_unsupported(body.parameters.model_extra, REFUSED_IN_PARAMETERS)
     spec = GenerationSpec(
