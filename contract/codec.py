@@ -33,9 +33,11 @@ class Codec(Generic[Noun]):
 
     def encode(self, noun: Noun, **others: Any) -> Any:
         """Returns the message, with `others` in the fields that the noun doesn't have."""
-        told = dict(zip(self._names, self._get(noun), strict=True))
+        # A field that is not there is 0, false or empty to who reads the message.
+        told = {name: value for name, value in zip(self._names, self._get(noun), strict=True) if value}
         for name, encode, _ in self._kinds:
-            told[name] = encode(told[name])
+            if name in told:
+                told[name] = encode(told[name])
         return self._message(**told, **others)
 
     def decode(self, message: Any) -> Noun:

@@ -6,6 +6,8 @@ from penstock.contract.ids import Ids
 from penstock.contract.initial_state import InitialState
 from penstock.contract.output import Output
 
+_SAMPLE = Output.SAMPLE                  # an enum's members are looked up slowly, and rows are asked often
+
 
 class Row(NamedTuple):
     """Orders one sequence in one step. The input is `token_ids`, behind the token last sampled in the slot if
@@ -55,12 +57,12 @@ class Row(NamedTuple):
     @property
     def is_sampled(self) -> bool:
         """Tells whether the row yields a token."""
-        return self.output is Output.SAMPLE
+        return self.output is _SAMPLE
 
     @property
     def num_samples(self) -> int:
         """How many tokens are sampled: one, and one before each guess."""
-        return self.num_drafts + self.num_proposals + 1 if self.output is Output.SAMPLE else 0
+        return self.num_drafts + self.num_proposals + 1 if self.output is _SAMPLE else 0
 
     @property
     def first_sample(self) -> int:
@@ -70,10 +72,10 @@ class Row(NamedTuple):
     @property
     def sample_positions(self) -> range:
         """The positions of all tokens that are sampled."""
-        first = self.first_sample
+        first = self.start + len(self.token_ids) + self.from_last_sample - self.num_drafts
         return range(first, first + self.num_samples)
 
     @property
     def is_answered(self) -> bool:
         """Tells whether the step's result has a row for this one."""
-        return self.is_sampled or bool(self.prompt_logprob_ids)
+        return self.output is not Output.NONE or bool(self.prompt_logprob_ids)

@@ -24,7 +24,7 @@ from penstock.protos import shard_pb2
 
 def _encode_ids(ids: Ids) -> bytes:
     """Encodes ids, little-endian uint32 each, as every machine that Penstock runs on stores them."""
-    return array("I", ids).tobytes() if len(ids) else b""
+    return array("I", ids).tobytes()
 
 
 def _decode_ids(message: Any, name: str) -> Ids:
@@ -52,7 +52,7 @@ def _decode_top_logprobs(message: Any, name: str) -> tuple[TopLogprobs, ...]:
 
 
 def part(codec: Codec[Any], is_optional: bool = False) -> Kind:
-    """A field that is a message of its own, or None."""
+    """A field that is a message of its own, or None where it is optional."""
     def decode(message: Any, name: str) -> Any:
         if is_optional and not message.HasField(name):
             return None
@@ -61,7 +61,7 @@ def part(codec: Codec[Any], is_optional: bool = False) -> Kind:
         except ValueError as error:
             raise ValueError(f".{name}{error}") from error
 
-    return Kind(lambda noun: None if noun is None else codec.encode(noun), decode)
+    return Kind(codec.encode, decode)
 
 
 def names_of(dataclass: Any) -> list[str]:
