@@ -195,7 +195,7 @@ FAULTS = (
           "[position - state.prompt_length for position, state in", "[position for position, state in",
           ("tests/shard/execution/test_sampler.py",)),
     Fault("sampling", "banned-a-token-longer", "shard/execution/sampler.py",
-          "if position < sampling.min_tokens:", "if position <= sampling.min_tokens:",
+          "if position < state.sampling.min_tokens:", "if position <= state.sampling.min_tokens:",
           ("tests/shard/execution/test_sampler.py",)),
     Fault("sampling", "another-green-list", "shard/execution/watermark.py",
           "HASH_KEY * previous_token", "HASH_KEY + previous_token",

@@ -141,7 +141,8 @@ async def test_sampling(server: Server) -> None:
     sampling = sampling_of(server)
     assert (sampling.temperature, sampling.top_k, sampling.seed, sampling.top_n) == (0.5, 5, 3, 3)
     assert (sampling.frequency_penalty, sampling.presence_penalty, sampling.share_penalty) == (0.5, -1, 0)
-    assert (sampling.bias, sampling.min_tokens, sampling.raw_logprobs) == (((5, -1), (7, 2)), 2, True)
+    assert (sampling.bias_ids, sampling.bias_values) == ((5, 7), (-1, 2))
+    assert (sampling.min_tokens, sampling.raw_logprobs) == (2, True)
     await chat(server)
     assert sampling_of(server).do_sample
     nulls = ("model", "frequency_penalty", "logit_bias", "logprobs", "top_logprobs", "max_tokens", "n",
