@@ -21,8 +21,7 @@ EXECUTE = f"{GENERATE} .execute"
 
 async def execute(tab: Tab) -> str:
     await tab.until(f"document.querySelector('{EXECUTE}') && true")
-    await tab.evaluate(f"document.querySelector('{EXECUTE}').focus()")
-    await tab.press("Enter")  # the mouse would miss the button while the route unfolds
+    await tab.evaluate(f"document.querySelector('{EXECUTE}').click()")  # the mouse misses it while the route unfolds
     status: str = await tab.until(STATUS)
     return status.strip()
 
