@@ -114,8 +114,11 @@ async def test_chat(tab):
 
 @pytest.mark.parametrize("stop", ["#stop", "Escape"])
 async def test_stop(tab, stop):
-    """What has come stays, and the server stops computing; also where the page is slower than the answer."""
+    """What has come stays, and the server stops computing, on a slow device behind a slow network."""
     await tab.call("Emulation.setCPUThrottlingRate", rate=10)
+    await tab.call("Network.enable")
+    await tab.call("Network.emulateNetworkConditions", offline=False, latency=0, downloadThroughput=20_000,
+                   uploadThroughput=-1)  # bytes per second: the answer takes ten seconds
     await tab.click("[value=completion]")
     await tab.click("[name=coloured]")
     await set_field(tab, "max_tokens", "1500")

@@ -55,6 +55,7 @@ def specialised_for(capability: int, is_deterministic: bool) -> Iterator[set[Spe
         monkeypatch.setattr(dispatch._wishes, "is_deterministic", is_deterministic)
         kernel_sets.use(monkeypatch, "gpu", is_real=True)
         monkeypatch.setattr(dispatch, "device", lambda: torch.device("cpu"))
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: divmod(capability, 10))
         monkeypatch.setattr(driver, "_active", _NewTarget(capability))
         monkeypatch.setattr(jit.JITFunction, "run", look_only)
         monkeypatch.setattr(jit.JITFunction, "_do_compile", note)

@@ -142,6 +142,7 @@ async function write(item, view, note, stream, body) {
   setRunning(true);
   try {
     for await (const token of stream(body, mine.signal)) {
+      mine.signal.throwIfAborted();  // what came before the user stopped it, but was not drawn yet, is left out
       if (count++ === 0) start = performance.now();
       view.take(token);
       reason = token.reason || reason;
