@@ -4,19 +4,24 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self
 
 import httpx2
 
 from penstock.client import settings
-from penstock.client.call import StreamCall, TokenIdOf
+from penstock.client.call import StreamCall, TokenIdOf, WholeCall
 from penstock.client.errors import Gone
 from penstock.client.events import EventDecoder
-from penstock.client.replies import ChatChunk, ChatCompletion, Completion, Generated, GeneratedToken, Reply, WholeReply
+from penstock.client.replies import (
+    AnyReply,
+    AnyWhole,
+    ChatChunk,
+    ChatCompletion,
+    Completion,
+    Generated,
+    GeneratedToken,
+)
 from penstock.client.settings import Settings
-
-AnyReply = TypeVar("AnyReply", bound=Reply)
-AnyWhole = TypeVar("AnyWhole", bound=WholeReply)
 
 
 class AsyncStream(Generic[AnyReply]):
@@ -146,7 +151,7 @@ class AsyncClient:
 
     async def _whole(self, path: str, kind: type[AnyWhole], body: dict[str, Any], key: str | None, answer: str | None
                      ) -> AnyWhole:
-        call = self._settings.whole(kind, body, key, answer)
+        call = WholeCall(self._settings.patience(), body, key, answer, kind)
         while True:
             try:
                 response = await self._http.post(call.patience.url + path, content=call.content, headers=call.headers,
@@ -160,5 +165,5 @@ class AsyncClient:
 
     def _stream(self, path: str, kind: type[AnyReply], token_id_of: TokenIdOf, body: dict[str, Any], key: str | None,
                 answer: str | None) -> AsyncStream[AnyReply]:
-        call = self._settings.stream(kind, token_id_of, body, key, answer)
+        call = StreamCall(self._settings.patience(), body, key, answer, kind, token_id_of)
         return AsyncStream(self._http, self._settings, path, call)

@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 import httpx2
 from pydantic_core import from_json, to_json
@@ -21,10 +21,8 @@ from penstock.client.errors import (
 )
 from penstock.client.events import ServerEvent
 from penstock.client.patience import Patience
-from penstock.client.replies import Reply, WholeReply
+from penstock.client.replies import AnyReply, AnyWhole
 
-AnyReply = TypeVar("AnyReply", bound=Reply)
-AnyWhole = TypeVar("AnyWhole", bound=WholeReply)
 MAX_IDS_CHARACTERS = 7000
 """The longest list of token ids that is sent: servers and proxies take headers of 8 KB."""
 

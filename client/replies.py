@@ -1,6 +1,6 @@
 """The replies that calls return, with the servers' own names. Fields that are not listed here are kept, too."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -15,6 +15,10 @@ class WholeReply(Reply):
     """A whole answer. `answer` names it: a call with `answer=` gets the same again."""
 
     answer: str | None = None
+
+
+AnyReply = TypeVar("AnyReply", bound=Reply)
+AnyWhole = TypeVar("AnyWhole", bound=WholeReply)
 
 
 class Token(Reply):

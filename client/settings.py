@@ -1,17 +1,14 @@
-"""The settings that both kinds of clients share: servers, limits, and the bodies of their calls."""
+"""The settings of a client: servers, limits, and the bodies of its calls."""
 
 import socket
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx2
 
-from penstock.client.call import StreamCall, TokenIdOf, WholeCall
+from penstock.client.call import TokenIdOf
 from penstock.client.patience import Patience
-from penstock.client.replies import Reply, WholeReply
 
-AnyReply = TypeVar("AnyReply", bound=Reply)
-AnyWhole = TypeVar("AnyWhole", bound=WholeReply)
 CONNECT_SECONDS = 5.0
 SILENT_SECONDS = 60.0
 """How long a stream that has begun may be silent before its connection counts as broken: servers send a comment every
@@ -54,25 +51,13 @@ class Settings:
         self._max_downtime = max_downtime
         self._first = 0
 
-    def whole(
-        self, kind: type[AnyWhole], body: Mapping[str, Any], key: str | None, answer: str | None
-    ) -> WholeCall[AnyWhole]:
-        """Returns a call for a whole answer."""
-        return WholeCall(self._patience(), body, key, answer, kind)
-
-    def stream(
-        self, kind: type[AnyReply], token_id_of: TokenIdOf, body: Mapping[str, Any], key: str | None,
-        answer: str | None,
-    ) -> StreamCall[AnyReply]:
-        """Returns a call for a stream."""
-        return StreamCall(self._patience(), body, key, answer, kind, token_id_of)
+    def patience(self) -> Patience:
+        """Returns the patience of a new call."""
+        return Patience(self._urls, self._max_downtime, self._first)
 
     def answered(self, patience: Patience) -> None:
         """Notes which server has answered."""
         self._first = self._urls.index(patience.url)
-
-    def _patience(self) -> Patience:
-        return Patience(self._urls, self._max_downtime, self._first)
 
 
 def generate_body(inputs: str, parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,48 +1,92 @@
-"""The client for programs without an event loop."""
+"""The client for programs without an event loop: an AsyncClient, whose loop has a thread of its own."""
 
-import time
-from collections.abc import Generator, Mapping, Sequence
+import asyncio
+import threading
+import weakref
+from collections.abc import Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-import httpx2
+from penstock.client.async_client import AsyncClient, AsyncStream
+from penstock.client.replies import AnyReply, ChatChunk, ChatCompletion, Completion, Generated, GeneratedToken
 
-from penstock.client import settings
-from penstock.client.call import StreamCall, TokenIdOf
-from penstock.client.errors import Gone
-from penstock.client.events import EventDecoder
-from penstock.client.replies import ChatChunk, ChatCompletion, Completion, Generated, GeneratedToken, Reply, WholeReply
-from penstock.client.settings import Settings
+Result = TypeVar("Result")
 
-AnyReply = TypeVar("AnyReply", bound=Reply)
-AnyWhole = TypeVar("AnyWhole", bound=WholeReply)
+
+class _LoopThread:
+    """An event loop in a thread, which begins with the first call, so that processes may fork before, and ends with the
+    last that refers to it."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Returns the result of a coroutine, which is cancelled if the caller is interrupted."""
+        with self._lock:
+            if self.is_closed:
+                work.close()
+                raise RuntimeError("the client has been closed")
+            self._loop = self._loop or self._begin()
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self, last: Coroutine[Any, Any, None]) -> None:
+        """Ends the thread once it has run `last`."""
+        self.run(last)
+        self.is_closed = True
+        self._end()
+
+    def _begin(self) -> asyncio.AbstractEventLoop:
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=_run, args=(loop,), name="penstock-client", daemon=True)
+        thread.start()
+        self._end = weakref.finalize(self, _end, loop, thread)
+        return loop
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:  # cancels and closes all that is left at its end
+        runner.get_loop().run_forever()
+
+
+def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    loop.call_soon_threadsafe(loop.stop)
+    if thread is not threading.current_thread():
+        thread.join()
 
 
 class Stream(Generic[AnyReply]):
     """Iterates over the events of one answer, each of which comes once, however often its server dies meanwhile.
     Leaving the `with`, or `close`, ends an answer that is not wanted any more."""
 
-    def __init__(self, http: httpx2.Client, shared: Settings, path: str, call: StreamCall[AnyReply]) -> None:
-        self._http = http
-        self._settings = shared
-        self._path = path
-        self._call = call
-        self._events = self._attempts()
+    def __init__(self, thread: _LoopThread, stream: AsyncStream[AnyReply]) -> None:
+        self._thread = thread
+        self._stream = stream
 
     @property
     def answer(self) -> str | None:
         """The name of the answer, known once an event has come: a call with `answer=` gets the same again."""
-        return self._call.answer
+        return self._stream.answer
 
     def close(self) -> None:
         """Ends the stream."""
-        self._events.close()
+        if not self._thread.is_closed:
+            self._thread.run(self._stream.close())
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> AnyReply:
-        return next(self._events)
+        try:
+            return self._thread.run(anext(self._stream))
+        except StopAsyncIteration:
+            raise StopIteration from None
 
     def __enter__(self) -> Self:
         return self
@@ -52,52 +96,21 @@ class Stream(Generic[AnyReply]):
     ) -> None:
         self.close()
 
-    def _attempts(self) -> Generator[AnyReply]:
-        while not self._call.is_whole:
-            try:
-                yield from self._attempt()
-            except (httpx2.TransportError, Gone) as error:
-                if not self._call.is_whole:
-                    time.sleep(self._call.failed(error))
-
-    def _attempt(self) -> Generator[AnyReply]:
-        call = self._call
-        with self._http.stream("POST", call.patience.url + self._path, content=call.content, headers=call.headers,
-                               timeout=settings.STREAM_TIMEOUT) as response:
-            call.begin(response.status_code, response.headers, b"" if response.is_success else response.read())
-            settings.limit_silence(response)
-            decoder = EventDecoder()
-            for chunk in response.iter_bytes():
-                for event in decoder.feed(chunk):
-                    reply = call.take(event)
-                    if reply is not None:
-                        self._settings.answered(call.patience)
-                        yield reply
-            call.end()
-
 
 class Client:
-    """Asks one server, or several that have the same model: the one that answered last, at first the
-    first of `urls`.
-
-    A call goes on by itself when its server dies, hangs or ends, here or at another server, for as long as something
-    comes of one of them within `max_downtime` seconds; then it raises Unreachable. What a server refuses raises
-    another ClientError. In all calls `key` is an idempotency key, by which calls that are the same get the same
-    answer, and `answer` the name of an answer that is to be had again. Threads may share a client.
-    """
+    """Does all that an AsyncClient does, for callers that wait. Threads may share a client."""
 
     def __init__(
         self, urls: str | Sequence[str] = "http://localhost:3000", *, api_key: str | None = None,
         max_downtime: float = 120.0, headers: Mapping[str, str] | None = None,
     ) -> None:
-        self._settings = Settings(urls, api_key, max_downtime, headers or {})
-        self._http = httpx2.Client(
-            headers=self._settings.headers, limits=settings.LIMITS,
-            transport=httpx2.HTTPTransport(limits=settings.LIMITS, socket_options=settings.SOCKET_OPTIONS))
+        self._client = AsyncClient(urls, api_key=api_key, max_downtime=max_downtime, headers=headers)
+        self._thread = _LoopThread()
 
     def close(self) -> None:
-        """Closes the connections."""
-        self._http.close()
+        """Closes the connections, and ends their streams."""
+        if not self._thread.is_closed:
+            self._thread.close(self._client.close())
 
     def __enter__(self) -> Self:
         return self
@@ -110,51 +123,29 @@ class Client:
     def generate(self, inputs: str, *, key: str | None = None, answer: str | None = None, **parameters: Any
                  ) -> Generated:
         """Returns the answer to a prompt, by TGI's route and parameters."""
-        return self._whole("/generate", Generated, settings.generate_body(inputs, parameters), key, answer)
+        return self._thread.run(self._client.generate(inputs, key=key, answer=answer, **parameters))
 
     def generate_stream(self, inputs: str, *, key: str | None = None, answer: str | None = None, **parameters: Any
                         ) -> Stream[GeneratedToken]:
         """Returns the tokens of the answer to a prompt as they come, by TGI's route and parameters."""
-        return self._stream("/generate_stream", GeneratedToken, settings.token_id_of_tgi,
-                            settings.generate_body(inputs, parameters), key, answer)
+        return Stream(self._thread, self._client.generate_stream(inputs, key=key, answer=answer, **parameters))
 
     def chat(self, messages: Sequence[Mapping[str, Any]], *, key: str | None = None, answer: str | None = None,
              **fields: Any) -> ChatCompletion:
         """Returns the answers to a conversation, by OpenAI's route and fields."""
-        return self._whole("/v1/chat/completions", ChatCompletion, {**fields, "messages": messages}, key, answer)
+        return self._thread.run(self._client.chat(messages, key=key, answer=answer, **fields))
 
     def chat_stream(self, messages: Sequence[Mapping[str, Any]], *, key: str | None = None, answer: str | None = None,
                     **fields: Any) -> Stream[ChatChunk]:
         """Returns the chunks of the answers to a conversation as they come, by OpenAI's route and fields."""
-        body = {**fields, "messages": messages, "stream": True}
-        return self._stream("/v1/chat/completions", ChatChunk, settings.token_ids_of_openai(body), body, key, answer)
+        return Stream(self._thread, self._client.chat_stream(messages, key=key, answer=answer, **fields))
 
     def complete(self, prompt: str | Sequence[Any], *, key: str | None = None, answer: str | None = None,
                  **fields: Any) -> Completion:
         """Returns the completions of prompts, by OpenAI's route and fields."""
-        return self._whole("/v1/completions", Completion, {**fields, "prompt": prompt}, key, answer)
+        return self._thread.run(self._client.complete(prompt, key=key, answer=answer, **fields))
 
     def complete_stream(self, prompt: str | Sequence[Any], *, key: str | None = None, answer: str | None = None,
                         **fields: Any) -> Stream[Completion]:
         """Returns the chunks of the completions of prompts as they come, by OpenAI's route and fields."""
-        body = {**fields, "prompt": prompt, "stream": True}
-        return self._stream("/v1/completions", Completion, settings.token_ids_of_openai(body), body, key, answer)
-
-    def _whole(self, path: str, kind: type[AnyWhole], body: dict[str, Any], key: str | None, answer: str | None
-               ) -> AnyWhole:
-        call = self._settings.whole(kind, body, key, answer)
-        while True:
-            try:
-                response = self._http.post(call.patience.url + path, content=call.content, headers=call.headers,
-                                           timeout=settings.WHOLE_TIMEOUT)
-                reply = call.take(response.status_code, response.headers, response.content)
-            except (httpx2.TransportError, Gone) as error:
-                time.sleep(call.failed(error))
-            else:
-                self._settings.answered(call.patience)
-                return reply
-
-    def _stream(self, path: str, kind: type[AnyReply], token_id_of: TokenIdOf, body: dict[str, Any], key: str | None,
-                answer: str | None) -> Stream[AnyReply]:
-        call = self._settings.stream(kind, token_id_of, body, key, answer)
-        return Stream(self._http, self._settings, path, call)
+        return Stream(self._thread, self._client.complete_stream(prompt, key=key, answer=answer, **fields))
