@@ -14,8 +14,8 @@ import ray
 from penstock.cluster.child import Child, accepts, end_marked, free_ports, reset_niceness
 from penstock.cluster.commands import group_command, router_command, router_settings
 from penstock.cluster.config import ClusterConfig
-from penstock.cluster.metrics import load_of
 from penstock.cluster.reports import Report, State
+from penstock.cluster.scaling import load_of
 from penstock.router import logs
 from penstock.system import addresses
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from penstock.cluster.config import Scaling
 
+WAITING, RUNNING = "tgi_queue_size", "tgi_batch_current_size"
+
 
 @dataclass(frozen=True, slots=True)
 class Load:
@@ -54,3 +56,15 @@ def recent(wishes: Iterable[Wish], now: float, scaling: Scaling) -> list[Wish]:
     start = now - max(scaling.upscale_delay, scaling.downscale_delay)
     num_older = sum(wish.time < start for wish in known)
     return known[max(0, num_older - 1):]
+
+
+def load_of(text: str) -> Load | None:
+    """Returns the load of a router, or None if its metrics do not have it."""
+    found: dict[str, float] = {}
+    for line in text.splitlines():
+        name, _, value = line.partition(" ")
+        if name in (WAITING, RUNNING):
+            found[name] = float(value)
+    if len(found) < 2:
+        return None
+    return Load(round(found[WAITING]), round(found[RUNNING]))

@@ -13,10 +13,9 @@ from penstock.router.api import route_table
 from penstock.router.api.http.access import Access, Handler
 from penstock.router.api.http.body_room import ROOM, BodyRoom, leave_room
 from penstock.router.api.http.connection import MAX_HEADERS, MAX_LINE, Runner
-from penstock.router.api.http.counting import count_answers
+from penstock.router.api.http.counting import count_answers, name_request, tell_request_id
 from penstock.router.api.http.failures import error_response, of_framework, to_router_error
 from penstock.router.api.http.headers import name_server
-from penstock.router.api.http.request_ids import name_request, tell_request_id
 from penstock.router.api.http.route import Route, add_routes
 from penstock.router.api.openai.failures import OTHER_PATHS, openai_response, speaks_openai
 from penstock.router.generation.service import SERVICES, Services

@@ -18,8 +18,7 @@ from penstock.router.engine.trace import Note, Trace
 from penstock.router.errors import GenerationError, KilledGroup, RouterError, Unhealthy
 from penstock.router.front import messages
 from penstock.router.front.channel import Channel
-from penstock.router.front.remote_adapters import RemoteAdapters
-from penstock.router.front.remote_grammars import RemoteGrammars
+from penstock.router.front.remote_checks import RemoteAdapters, RemoteGrammars
 from penstock.router.generation.poison_memory import PoisonMemory
 from penstock.router.limits import Limits
 from penstock.router.scheduling.confirmed import PromptLogprobsPart, Sampled, Verified

@@ -14,7 +14,6 @@ from penstock.router.errors import Dropped, RouterError, Unauthorized
 from penstock.router.generation import request_log
 from penstock.router.generation.request_record import RequestRecord, recording
 from penstock.router.metrics.metrics import Metrics
-from penstock.router.rpc.errors import code_of, details_of
 
 if TYPE_CHECKING:
     from penstock.router.tracing.middleware import Tracing
@@ -22,6 +21,26 @@ if TYPE_CHECKING:
 Context: TypeAlias = grpc.aio.ServicerContext
 Tell = Callable[[str], None]
 """A function that takes the name of the code that a call ends with."""
+_MAX_DETAILS = 2000
+"""The most bytes of a message: escaped they may be three times as many, and clients take 8 KB of metadata."""
+_CODES = {
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    403: grpc.StatusCode.PERMISSION_DENIED,
+    404: grpc.StatusCode.NOT_FOUND,
+    405: grpc.StatusCode.UNIMPLEMENTED,
+    408: grpc.StatusCode.DEADLINE_EXCEEDED,
+    409: grpc.StatusCode.FAILED_PRECONDITION,
+    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    415: grpc.StatusCode.INVALID_ARGUMENT,
+    422: grpc.StatusCode.INVALID_ARGUMENT,
+    # Not ABORTED, which asks clients to try again: this request has just ended three groups, or the engine failed.
+    424: grpc.StatusCode.INTERNAL,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    499: grpc.StatusCode.CANCELLED,
+    503: grpc.StatusCode.UNAVAILABLE,
+}
+"""The gRPC code for each status of HTTP."""
 
 
 class Calls:
@@ -109,3 +128,14 @@ def _reason_to_end(context: Context) -> grpc.StatusCode:
 async def _abort(context: Context, error: RouterError, name: str) -> None:
     metadata = (("error_type", error.error_type), (request_id.HEADER, name))
     await context.abort(code_of(error), details_of(error), metadata)
+
+
+def code_of(error: RouterError) -> grpc.StatusCode:
+    """Returns the gRPC code for an error; INTERNAL for what is not in the table."""
+    return _CODES.get(error.status, grpc.StatusCode.INTERNAL)
+
+
+def details_of(error: RouterError) -> str:
+    """Returns the error's message, cut if it is too long to be sent."""
+    message = str(error).encode()
+    return message.decode() if len(message) <= _MAX_DETAILS else message[:_MAX_DETAILS].decode(errors="ignore") + "…"

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 
 import grpc
 from aiohttp import web
-from grpc_health.v1 import health, health_pb2_grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio
 from grpc_reflection.v1alpha import reflection
 
 from penstock.protos import penstock_pb2_grpc
 from penstock.router.api.http.access import Access
 from penstock.router.config import ServerConfig
+from penstock.router.engine.any_engine import AnyEngine
 from penstock.router.generation.service import SERVICES, Service
 from penstock.router.rpc.calls import Calls
-from penstock.router.rpc.health import Health
 from penstock.router.rpc.service import SERVICE_NAME, TextGeneration
 from penstock.system import addresses
 
@@ -28,6 +29,7 @@ _KEEP_ALIVE_MS = 30_000
 """Milliseconds between pings; a client that vanished is noticed within twice this."""
 _FAREWELL_SECONDS = 0.2
 """Seconds that the last bytes of answers get to leave once no call runs; then connections are broken off."""
+_Status = health_pb2.HealthCheckResponse
 
 
 class RpcServer:
@@ -103,3 +105,27 @@ def add_rpc(
     app.cleanup_ctx.append(server.run)
     app.on_shutdown.append(server.drain)
     return server
+
+
+class Health:
+    """Says SERVING while a request would be computed now, as `/readyz` does; never again once `end` was called."""
+
+    def __init__(self, engine: AnyEngine, service_name: str) -> None:
+        self.servicer = aio.HealthServicer()
+        self._engine = engine
+        self._names = ("", service_name)
+
+    async def follow(self) -> None:
+        """Tells those who watch of every change, until it is cancelled."""
+        while True:
+            self._engine.changed.clear()
+            await self.tell()
+            await self._engine.changed.wait()
+
+    async def tell(self) -> None:
+        is_ready = self._engine.is_healthy and self._engine.has_group
+        for name in self._names:
+            await self.servicer.set(name, _Status.SERVING if is_ready else _Status.NOT_SERVING)
+
+    async def end(self) -> None:
+        await self.servicer.enter_graceful_shutdown()

@@ -21,11 +21,11 @@ from penstock.shard.fallback.modules import (
 )
 from penstock.shard.fallback.pre_norm import fuse_layer
 from penstock.shard.fallback.rotation import replace_rotation, restore_rotation
-from penstock.shard.fallback.stored_modules import StoredModules
 from penstock.shard.layers.norm import make_norm
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.format import ITSELF, LinearPart, Place
 from penstock.shard.weights.rank_weights import RankWeights
+from penstock.shard.weights.stored import STORED_DTYPES, Entry
 
 QKV = ("q_proj", "k_proj", "v_proj")
 TRANSPOSED = Place(is_transposed=True)   # as the Conv1D of GPT-2's kin has its weight
@@ -172,3 +172,25 @@ def read_weights(model: nn.Module) -> frozenset[str]:
     """Returns the names of our modules whose weights a model's code has taken without calling them."""
     return frozenset(name for name, module in model.named_modules(remove_duplicate=False)
                      if isinstance(module, Replacement) and module.was_read)
+
+
+NAMES = {dtype: name for name, dtype in STORED_DTYPES.items()}
+
+
+class StoredModules:
+    """The parameters of a module in memory; see TensorFiles."""
+
+    def __init__(self, module: nn.Module, path: Path) -> None:
+        """path: of the checkpoint that they were read from, for messages"""
+        self._tensors = {name: parameter.data for name, parameter in module.named_parameters(remove_duplicate=False)}
+        self.paths = [path]
+        self.entries = {name: Entry(path, NAMES[tensor.dtype], tuple(tensor.shape))
+                        for name, tensor in self._tensors.items() if tensor.dtype in NAMES}
+
+    def read(self, name: str, part: tuple[slice, ...]) -> Tensor:
+        return self._tensors[name][part]
+
+    def forget(self, layer: str) -> None:
+        """Let go of a layer's tensors, which nothing reads again."""
+        for name in [name for name in self._tensors if name.startswith(f"{layer}.")]:
+            del self._tensors[name]

@@ -1,14 +1,17 @@
 """Reads the configuration of a checkpoint's model. Nothing else reads config.json."""
 
+import json
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from penstock.shard.models import families
 from penstock.shard.models.config import ModelConfig
 from penstock.shard.models.end_tokens import end_tokens
 from penstock.shard.models.families import FAMILIES, OF_IMAGES, Family
-from penstock.shard.models.families.defaults import DEFAULTS
 from penstock.shard.models.keys import Keys, ModelConfigError
 from penstock.shard.models.model import NATIVE
 from penstock.shard.models.model_options import AS_STORED, PLAIN, ModelOptions, Quantization
@@ -18,6 +21,11 @@ from penstock.shard.models.rotary_scaling import SHARE, THETA
 from penstock.shard.models.rounding_methods import ROUNDINGS
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.stored import CheckpointError
+
+DEFAULTS: dict[str, dict[str, Any]] = json.loads(files(families).joinpath("defaults.json").read_bytes())
+"""By architecture, every key that a family reads: as transformers has it, or the authors of what that lacks. `python -m
+tests.family_defaults` writes the file."""
+
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 

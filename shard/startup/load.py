@@ -1,5 +1,5 @@
-"""Makes an executor that is ready to run steps: its model read, and on a GPU its KV memory fitted, its kernels compiled
-and its steps captured."""
+"""Makes an executor that is ready to run steps: settings checked, the model read, and on a GPU the KV memory fitted,
+kernels compiled and steps captured."""
 
 import logging
 
@@ -10,10 +10,11 @@ from penstock.shard.config import ShardConfig
 from penstock.shard.devices import gpu
 from penstock.shard.execution.captures import capture
 from penstock.shard.execution.executor import Executor
-from penstock.shard.execution.gpu_memory import out_of_memory
+from penstock.shard.execution.gpu_memory import options_of, out_of_memory
+from penstock.shard.models.keys import ModelConfigError
+from penstock.shard.models.reading import is_native, read_model_config
 from penstock.shard.models.unfollowed import absent_sizes, unfollowed
 from penstock.shard.progress import LoadProgress
-from penstock.shard.startup import refusals
 from penstock.shard.startup.trial import check_memory, fit_kv_memory
 from penstock.shard.startup.warmup import warm_up
 
@@ -25,7 +26,7 @@ def load(config: ShardConfig, group: Group, progress: LoadProgress | None = None
 
     Raises the errors of reading a checkpoint, and KvMemoryError."""
     progress = progress or LoadProgress()
-    refusals.check(config)
+    check_settings(config)
     if config.rank == 0:
         _warn(absent_sizes(config.model))
     try:
@@ -57,3 +58,28 @@ def _say_what_has_no_effect(config: ShardConfig) -> None:
     if config.cuda_memory_fraction != 1:
         log.warning("--cuda-memory-fraction %g has no effect: the shard computes on the processor; --kv-memory says "
                     "how much memory keys and values get", config.cuda_memory_fraction)
+
+
+def check_settings(config: ShardConfig) -> None:
+    """Raises ModelConfigError for limits that the model's context does not have, and for what its kind does not do.
+
+    What depends on memory, or on another's code for a model, is found after the load; the router has the same rules for
+    groups that others have started.
+    """
+    options = options_of(config)
+    if not is_native(config.model, options):
+        if config.adapter_memory:
+            raise ModelConfigError(f"{config.model}: the model, as transformers computes it, takes no adapters; leave "
+                                   "out --lora-adapters, --allow-runtime-adapters and --max-adapter-memory")
+        return
+    model = read_model_config(config.model, options)
+    context = model.context_length
+    if config.max_total_tokens is not None and config.max_total_tokens > context:
+        raise ModelConfigError(f"`max_total_tokens` must be <= the model's context of {context} tokens. Given: "
+                               f"{config.max_total_tokens}")
+    if config.max_input_tokens is not None and config.max_input_tokens >= context:
+        raise ModelConfigError(f"`max_input_tokens` must be < the model's context of {context} tokens. Given: "
+                               f"{config.max_input_tokens}")
+    if config.speculate and model.recurrence is not None:
+        raise ModelConfigError("`speculate` must be 0: the model carries a state from token to token, from which a "
+                               f"wrong guess can't be taken back. Given: {config.speculate}")

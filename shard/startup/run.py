@@ -16,6 +16,8 @@ from penstock.shard.config import ShardConfig, physical_cores
 from penstock.shard.devices import gpu, machine
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.facts import describe
+from penstock.shard.execution.kept_memory import KeptMemory
+from penstock.shard.execution.kv_cache import KvMemoryError
 from penstock.shard.models.model import NATIVE
 from penstock.shard.process import ParentWatch
 from penstock.shard.progress import LoadProgress
@@ -27,7 +29,6 @@ from penstock.shard.startup.bit_trial import keeps_bits
 from penstock.shard.startup.load import load
 from penstock.shard.startup.measure import MAX_TOKENS, settle_step_tokens
 from penstock.shard.startup.phases import Phases
-from penstock.shard.startup.reserve import reserve_at_start
 from penstock.system.at_rest import settle
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,9 @@ one that hangs is the launcher's to find."""
 SWITCH_SECONDS = 5e-5
 """After which the thread that runs the steps gets the interpreter back from the one that writes results: Python's own
 5 ms are as long as a step, and it asks between any two ops."""
+PLENTY = 2
+"""How many times as much memory must be available as is reserved, that a shard serves meanwhile: a gibibyte takes a
+quarter of a second."""
 
 
 def run(config: ShardConfig, progress: LoadProgress, watch: ParentWatch | None, phases: Phases) -> None:
@@ -82,6 +86,23 @@ def run(config: ShardConfig, progress: LoadProgress, watch: ParentWatch | None, 
             results, orders)
         asyncio.run(serve(config, shard, worker, partial(_tell_ready, progress, phases), watch,
                           executor.adapters))
+
+
+def reserve_at_start(kept: KeptMemory | None, progress: LoadProgress, world_size: int) -> None:
+    """Has the system give the KV memory before a shard serves: a page that can't be had is found then, and kills nobody
+    later. It does so for a shard that takes nobody's place, unless there is plenty for all shards; one that takes
+    another's has sequences waiting, and does not wait.
+
+    Raises KvMemoryError if the system refuses it.
+    """
+    if kept is None or kept.found is not None or machine.available_memory() >= PLENTY * world_size * kept.num_bytes:
+        return
+    try:
+        kept.reserve(progress.tell)
+    except OSError as error:
+        raise KvMemoryError(
+            f"the system refuses the memory of keys and values, though it seemed to be available ({error.strerror}): "
+            "set --kv-memory lower, or end what else uses memory") from error
 
 
 def _meet(config: ShardConfig) -> distributed.Group:

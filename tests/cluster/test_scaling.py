@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.cluster.config import Scaling
-from penstock.cluster.scaling import Load, Wish, recent, settled, wished
+from penstock.cluster.scaling import Load, Wish, load_of, recent, settled, wished
 
 SCALING = Scaling(min_groups=1, max_groups=4, target_waiting=4, target_running=8, upscale_delay=10, downscale_delay=60)
 
@@ -71,3 +71,11 @@ def test_without_delays_every_wish_is_followed():
     scaling = SCALING.model_copy(update={"upscale_delay": 0, "downscale_delay": 0})
     assert settled([Wish(5.0, 3)], 1, 5.0, scaling) == 3
     assert settled([Wish(5.0, 3)], 4, 5.0, scaling) == 3
+
+
+def test_a_routers_own_metrics_tell():
+    assert load_of("# HELP tgi_queue_size x\ntgi_queue_size 3.0\ntgi_batch_current_size 5.0\n") == Load(3, 5)
+
+
+def test_metrics_that_do_not_tell():
+    assert load_of("tgi_queue_size 3.0\ntgi_queue_size_other 4.0\n") is None

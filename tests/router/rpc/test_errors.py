@@ -12,7 +12,7 @@ from penstock.router.api.http.access import Access
 from penstock.router.errors import RouterError, Unhealthy, ValidationError
 from penstock.router.fleet.errors import FleetError
 from penstock.router.keys import Keys
-from penstock.router.rpc import errors
+from penstock.router.rpc import calls
 from tests.fakes import LIMITS
 from tests.router.api.conftest import until
 from tests.router.rpc.conftest import Rpc, StartRpc, error_of, request
@@ -100,10 +100,10 @@ def test_every_error_has_a_code() -> None:
     def subclasses(kind: type[RouterError]) -> set[type[RouterError]]:
         return {kind}.union(*map(subclasses, kind.__subclasses__()))
 
-    modules = ("penstock.router.errors", "penstock.router.rpc.errors")
+    modules = ("penstock.router.errors", "penstock.router.rpc.calls")
     known = {kind for kind in subclasses(RouterError) if kind.__module__ in modules}
-    assert {kind.status for kind in known - {RouterError}} == set(errors._CODES)
-    assert errors.code_of(RouterError("x")) is Code.INTERNAL
+    assert {kind.status for kind in known - {RouterError}} == set(calls._CODES)
+    assert calls.code_of(RouterError("x")) is Code.INTERNAL
 
 
 async def test_a_long_message_is_cut(rpc: Rpc, monkeypatch: pytest.MonkeyPatch) -> None:

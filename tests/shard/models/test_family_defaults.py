@@ -8,9 +8,8 @@ import pytest
 
 from penstock.shard.models.config import ModelConfig
 from penstock.shard.models.families import FAMILIES
-from penstock.shard.models.families.defaults import DEFAULTS
 from penstock.shard.models.keys import ModelConfigError
-from penstock.shard.models.reading import read_model_config
+from penstock.shard.models.reading import DEFAULTS, read_model_config
 from tests.family_defaults import MODEL_TYPES, OF_THEIR_AUTHORS, TABLE, defaults, keys_that_are_read, render, whole
 from tests.family_models import FAMILY_MODELS
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.shard import progress
+from penstock.shard.devices import machine
 from penstock.shard.execution.kept_memory import KeptMemory
 from penstock.shard.execution.kv_cache import KvMemoryError
 from penstock.shard.progress import LoadProgress
-from penstock.shard.startup import reserve
-from penstock.shard.startup.reserve import reserve_at_start
+from penstock.shard.startup.run import reserve_at_start
 from penstock.system.memory_file import HEADER_BYTES
 from penstock.system.signs import Sign
 
@@ -27,7 +27,7 @@ def fd() -> Iterator[int]:
 
 @pytest.fixture(autouse=True)
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reserve, "available_memory", lambda: 2 * SIZE - 1)
+    monkeypatch.setattr(machine, "available_memory", lambda: 2 * SIZE - 1)
 
 
 def begin(fd: int) -> KeptMemory:
@@ -81,7 +81,7 @@ def test_a_shard_that_takes_anothers_place_does_not_wait(fd: int, is_discarded: 
 def test_nobody_waits_where_there_is_plenty(
     fd: int, monkeypatch: pytest.MonkeyPatch, num_shards: int, is_reserved: bool
 ) -> None:
-    monkeypatch.setattr(reserve, "available_memory", lambda: 2 * SIZE)
+    monkeypatch.setattr(machine, "available_memory", lambda: 2 * SIZE)
     memory = begin(fd)
     reserve_at_start(memory, LoadProgress(), num_shards)
     assert memory.is_reserved == is_reserved

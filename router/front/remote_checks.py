@@ -1,10 +1,11 @@
-"""The adapters that requests may name, as a front knows them."""
+"""The adapters and grammars that requests may name, as a front knows them."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from penstock.router.adapters.registry import Adapter, Registry
 from penstock.router.front import messages
+from penstock.router.grammar.spec import GrammarSpec
 
 
 class RemoteAdapters(Registry):
@@ -23,3 +24,15 @@ class RemoteAdapters(Registry):
         self.check(name)
         found: Adapter = await self._ask(messages.FindAdapter(name))
         return found
+
+
+class RemoteGrammars:
+    """Has grammars compiled where they are followed; `ask` asks the engine's process."""
+
+    def __init__(self, ask: Callable[[messages.Ask], Awaitable[Any]]) -> None:
+        self._ask = ask
+
+    async def compile(self, spec: GrammarSpec) -> GrammarSpec:
+        """Returns the same spec, which can be compiled. Raises GrammarError if it can't."""
+        await self._ask(messages.CompileGrammar(spec))
+        return spec

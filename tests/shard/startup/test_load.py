@@ -8,8 +8,7 @@ import pytest
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
 from penstock.shard.models.keys import ModelConfigError
-from penstock.shard.startup.load import load
-from penstock.shard.startup.refusals import check
+from penstock.shard.startup.load import check_settings, load
 from tests.family_models import make_family
 from tests.tiny_models import make_tiny
 
@@ -35,16 +34,16 @@ def test_limits_beyond_the_context_are_refused_before_the_load(
 
 
 def test_limits_within_the_context(model: Path) -> None:
-    check(ShardConfig(model, max_total_tokens=128, max_input_tokens=127, speculate=4, adapter_memory=1))
+    check_settings(ShardConfig(model, max_total_tokens=128, max_input_tokens=127, speculate=4, adapter_memory=1))
 
 
 def test_guesses_of_a_model_with_a_state(tmp_path: Path) -> None:
     folder = make_family(tmp_path, "qwen3_next")
-    check(ShardConfig(folder))
+    check_settings(ShardConfig(folder))
     with pytest.raises(ModelConfigError, match=r"`speculate` must be 0: the model carries a state .* Given: 2"):
-        check(ShardConfig(folder, speculate=2))
+        check_settings(ShardConfig(folder, speculate=2))
 
 
 def test_adapters_of_a_model_that_transformers_computes(model: Path) -> None:
     with pytest.raises(ModelConfigError, match="as transformers computes it, takes no adapters"):
-        check(ShardConfig(model, model_impl="transformers", adapter_memory=1))
+        check_settings(ShardConfig(model, model_impl="transformers", adapter_memory=1))

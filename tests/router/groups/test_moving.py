@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from penstock.router.groups.choice import WINDOW, choose
+from penstock.router.groups.moving import WINDOW, choose
 
 
 def test_the_only_group_is_chosen() -> None:
