@@ -85,7 +85,7 @@ bench: setup  ## Measure engine and server, beside peers: VLLM=environment LLAMA
 	.venv/bin/penstock bench engine --sampled
 	.venv/bin/python -m penstock.bench.server.comparison
 
-bench-gpu:  ## Check and measure a GPU's kernels and engine in ten minutes, beside transformers, by PYTHON as it is
+bench-gpu:  ## Measure a GPU's kernels, engine and server in ten minutes, beside transformers, by PYTHON as it is
 	$(PYTHON) -m penstock.bench.gpu $(BENCH_ARGS)
 
 sanitize-gpu:  ## Run every kernel of the GPU's under compute-sanitizer's four tools, by PYTHON as it is

@@ -1,12 +1,14 @@
-"""`python -m penstock.bench.gpu`: checks and measures everything on this machine's GPU, in less than ten minutes.
+"""`python -m penstock.bench.gpu`: measures everything on this machine's GPU, in less than ten minutes.
 
-Prints tables, and writes them, all figures as JSON, the logs, a picture and what tuning found into OUT: five files,
-which are written anew after each part, so that what was measured is there whatever happens next. Exits with 1 if a
-kernel is wrong or a part failed; what there is no time for is skipped, and said.
+Prints tables, and writes them, all figures as JSON, the logs and what tuning found into OUT: four files, which are
+written anew after each part, so that what was measured is there whatever happens next. Exits with 1 if a part failed;
+what there is no time for is skipped, and said.
 """
 
+import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,20 +16,19 @@ import click
 import torch
 from tqdm import tqdm
 
-from penstock.bench.gpu.part import PARTS, Part
+from penstock.bench.gpu.part import CASES_FAILED, PARTS, Part
 from penstock.bench.gpu.records import Record, Records
 from penstock.bench.gpu.report import REPORT, Report
 from penstock.bench.gpu.scale import SCALES, Scale
-from penstock.bench.gpu.worker import Worker
 from penstock.bench.programs.root import ROOT
 
-GROUPS = {"kernels": ("kernels", "equalities"),
-          "engine": ("compiling", "engine", "profile", "8-bit caches", "no graphs"),
+GROUPS = {"engine": ("compiling", "engine", "profile", "8-bit caches", "no graphs"),
           "tuning": ("fast candidates", "fast tuning", "candidates", "tuning"),
-          "deterministic": ("candidates", "tuning", "deterministic compiling", "deterministic", "engine equalities"),
-          "server": ("server", "kill and resume")}
+          "deterministic": ("candidates", "tuning", "deterministic compiling", "deterministic")}
 """Parts that --only names by one of them."""
 GRACE = 20.0                             # seconds that a part may go on for, with the case that it is at
+END_SECONDS = 20.0                       # that a process may take to end what it has started
+KILL_SECONDS = 5.0                       # that a killed process may take to end; one that a driver holds never does
 
 
 def chosen(only: str | None) -> list[Part]:
@@ -41,31 +42,47 @@ def chosen(only: str | None) -> list[Part]:
 
 
 def run_part(part: Part, scale: Scale, seconds: float, records: Records, bar: tqdm) -> bool:
-    """Runs a part; returns whether it went well. What it says goes into a file beside the records."""
+    """Runs a part in processes of its own; returns whether it went well. What they say goes into a file beside the
+    records, of which the last lines name the case that a process was at."""
     lacks_gpu = part.needs_gpu and not torch.cuda.is_available()
     if lacks_gpu or seconds <= 0:
         note = f"skipped: {'there is no GPU' if lacks_gpu else 'no time left'}"
         records.add(Record(part.name, "the part", {"note": note}))
         return True
-    log, end = records.path.with_name(f"{part.name.replace(' ', '-')}.log"), time.monotonic() + seconds
-    number = 1 if scale.name == "tiny" else part.workers
-    workers = [Worker(part, scale, records, log, end, index, number) for index in range(number)]
-    running, told = workers, ""
-    while running := [worker for worker in running if not worker.is_done()]:
-        count = sum(record.part == part.name for record in records)
-        if told != (told := f"{part.name}: {count} figures"):
-            bar.set_postfix_str(told)
-        if time.monotonic() > end + (grace := min(GRACE, seconds)):
-            for worker in running:
-                worker.terminate()
-            at = ", ".join(sorted({name for worker in running if (name := worker.stop())}))
-            note = f"stopped after {seconds + grace:.0f} s, at {at}"
-            records.add(Record(part.name, "the rest", {"note": note}, is_right=False if part.is_check else None))
-            return not part.is_check
+    log, number = records.path.with_name(f"{part.name.replace(' ', '-')}.log"), part.workers
+    with log.open("ab") as output:
+        processes = [subprocess.Popen(
+            [sys.executable, "-m", "penstock.bench.gpu.part", part.name, scale.name, str(seconds), str(records.path),
+             str(index), str(number)], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT) for index in range(number)]
+    end = time.monotonic() + seconds + min(GRACE, seconds)
+    while any(process.poll() is None for process in processes) and time.monotonic() < end:
+        bar.set_postfix_str(f"{part.name}: {sum(record.part == part.name for record in records)} figures")
         time.sleep(0.2)
-    if not all(worker.is_well for worker in workers):
+    late = [process for process in processes if process.poll() is None]
+    stop(late)
+    last = (log.read_text(errors="replace").splitlines() or [""])[-1][:160]
+    if late:
+        records.add(Record(part.name, "the rest", {"note": f"stopped for want of time: {last}"}))
+    codes = [process.returncode for process in processes if process not in late]
+    if died := [code for code in codes if code not in (0, CASES_FAILED)]:
+        note = f"the process ended with {died[0]}: {last}"
+        records.add(Record(part.name, "the rest", {"note": note}, is_right=False))
+    if any(codes):
         click.echo(f"{part.name}: see {log.name}", err=True)
-    return all(worker.is_well for worker in workers)
+    return not any(codes)
+
+
+def stop(processes: list[subprocess.Popen[bytes]]) -> None:
+    """Asks processes to end, and with them what they have started; kills those that do not."""
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(END_SECONDS)
+    for process in processes:
+        process.kill()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(KILL_SECONDS)
 
 
 @click.command(help=__doc__)
@@ -88,9 +105,8 @@ def main(out: Path, only: str | None, budget: float, scale: str) -> None:
             is_well &= run_part(part, SCALES[scale], (end - time.monotonic()) * share, records, bar)
             report.write()
             bar.update()
-        report.draw()
     print((out / REPORT).read_text())
-    print(f"Figures, logs and a picture are in {out}")
+    print(f"Figures and logs are in {out}")
     sys.exit(0 if is_well else 1)
 
 

@@ -11,8 +11,7 @@ from torch.nn import functional
 
 from penstock.bench.gpu import cudnn
 from penstock.bench.gpu.ceilings import Ceilings
-from penstock.bench.gpu.inputs import moved_parameters, randn
-from penstock.bench.gpu.paged import BLOCK_SIZE, Heads, Paged
+from penstock.bench.gpu.paged import BLOCK_SIZE, Heads, Paged, moved, randn
 from penstock.bench.gpu.part import Cases, Context
 from penstock.bench.gpu.records import Record
 from penstock.bench.gpu.scale import SAMPLED, attention_name, sample_name
@@ -118,8 +117,8 @@ def _linear(
     ours = [functools.partial(linear, x, weight, None, out_dtype) for weight in packed]
     theirs = median_seconds([functools.partial(functional.linear, x, weight) for weight in weights],
                             context.scale.repeats)
-    moved = num_bytes + x.nbytes + rows * outputs * out_dtype.itemsize
-    timed = _timed(context, name, ours, moved, 2.0 * rows * outputs * inputs)
+    all_bytes = num_bytes + x.nbytes + rows * outputs * out_dtype.itemsize
+    timed = _timed(context, name, ours, all_bytes, 2.0 * rows * outputs * inputs)
     return replace(timed, values={
         **timed.values, "torch, us": 1e6 * theirs, "× torch": timed.values["us"] / (1e6 * theirs)})
 
@@ -161,7 +160,7 @@ def _swiglu(context: Context, rows: int) -> Made:
 
 def _sample(context: Context, name: str, case: str, rows: int) -> Record:
     device, vocab_size = dispatch.device(), context.scale.vocab_size
-    columns = moved_parameters(parameters([CASES[case]] * rows))
+    columns = moved(parameters([CASES[case]] * rows))
     no_ids, offsets = torch.empty(0, dtype=torch.int64, device=device), torch.zeros(
         rows + 1, dtype=torch.int64, device=device)
     history, biases = History(no_ids, offsets), Biases(no_ids, torch.empty(0, device=device), offsets)

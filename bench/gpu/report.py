@@ -1,4 +1,4 @@
-"""The files that the benchmark leaves behind: a report, the figures, the logs in one archive, a picture, and where it
+"""The files that the benchmark leaves behind: a report, the figures, the logs in one archive, and where it
 tuned the configurations that won, which kernels/tuned/ is to have under the GPU's name."""
 
 import json
@@ -8,12 +8,11 @@ from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
 from penstock.bench.gpu.part import PARTS
-from penstock.bench.gpu.picture import draw
 from penstock.bench.gpu.records import TUNED, Records, table
 from penstock.bench.gpu.scale import Scale
 from penstock.bench.gpu.targets import targets
 
-REPORT, FIGURES, LOGS, PICTURE = "report.md", "figures.json", "logs.zip", "gpu.png"
+REPORT, FIGURES, LOGS = "report.md", "figures.json", "logs.zip"
 
 
 class Report:
@@ -24,7 +23,7 @@ class Report:
         out.mkdir(parents=True, exist_ok=True)
 
     def write(self) -> None:
-        """Writes all but the picture."""
+        """Writes all files anew."""
         (self._out / REPORT).write_text("\n".join(self._lines()) + "\n")
         figures = [asdict(record) for record in self._records]
         (self._out / FIGURES).write_text(json.dumps(figures, indent=1))
@@ -33,12 +32,6 @@ class Report:
                 archive.write(log, log.name)
         if (tuned := self._records.path.with_name(TUNED)).exists():
             (self._out / TUNED).write_bytes(tuned.read_bytes())
-
-    def draw(self) -> None:
-        """Draws the picture."""
-        records = list(self._records)
-        device = next((record.values["value"] for record in records if record.name == "device"), "no device")
-        draw(records, f"{device}; {self._scale.name}", self._out / PICTURE)
 
     def _lines(self) -> Iterator[str]:
         everything = list(self._records)

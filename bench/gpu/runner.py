@@ -184,8 +184,8 @@ class Runner:
             max_blocks_per_slot=-(-bounds.context_length // bounds.block_size)))
         return opened
 
-    def run(self, steps: Iterable[Plan], depth: int = DEPTH) -> Ran:
-        """Runs steps, of which `depth` are on their way at a time."""
+    def run(self, steps: Iterable[Plan]) -> Ran:
+        """Runs steps, of which DEPTH are on their way at a time."""
         ran, flying = Ran(), deque[Launched]()
 
         def land() -> None:
@@ -196,7 +196,7 @@ class Runner:
             begin = time.perf_counter()
             flying.append(self.executor.launch(step))
             ran.launches.append(time.perf_counter() - begin)
-            if len(flying) == depth:
+            if len(flying) == DEPTH:
                 land()
         while flying:
             land()

@@ -24,9 +24,6 @@ class Scale:
     name: str
     model: dict[str, Any]                # keys of config.json
     dtype: torch.dtype                   # of the model
-    dtypes: tuple[torch.dtype, ...]      # that kernels are checked in
-    token_counts: tuple[int, ...]        # rows that kernels are checked with
-    attention_forms: int                 # of each kind, such as heads and dtypes of the cache, that are checked
     copy_bytes: int
     matmul_size: int
     repeats: int                         # timed calls, or replays, of a kernel
@@ -49,12 +46,7 @@ class Scale:
     mixed: tuple[tuple[int, int], ...]   # sequences that decode, and tokens of a prompt beside them
     cached_batches: tuple[int, ...]      # of decode steps over caches of 8 bits
     profiled_batches: tuple[int, ...]    # of decode steps that are broken down by kernel
-    equal_prompts: tuple[int, ...]       # lengths of the prompts whose answers must be equal
-    equal_new: int                       # tokens of each answer
-    equal_chunks: tuple[int, ...]
     served_streams: tuple[int, ...]      # that the server answers at a time
-    resumed_streams: int                 # that go on behind a kill
-    resumed_new: int                     # tokens of each
     profiled: int = 8                    # steps of each
 
     @property
@@ -67,8 +59,7 @@ class Scale:
 
 
 FULL = Scale(
-    name="full", model=LLAMA_8B, dtype=torch.bfloat16, dtypes=(torch.bfloat16, torch.float16, torch.float32),
-    token_counts=(1, 7, 128, 1000), attention_forms=4, copy_bytes=4 << 30, matmul_size=8192, repeats=30,
+    name="full", model=LLAMA_8B, dtype=torch.bfloat16, copy_bytes=4 << 30, matmul_size=8192, repeats=30,
     attention=((128, 4096, 1), (1, 4096, 1), (8, 1024, 1), (32, 1024, 1), (256, 1024, 1), (1, 32768, 1),
                (1, 4096, 4096), (4, 1024, 1024), (1, 32768, 4096)),
     linear_rows=(1, 8, 128, 4096), batches=(1, 8, 128, 64, 256), prompt=1024, new=64, warm_up=8,
@@ -76,22 +67,20 @@ FULL = Scale(
     graphless_batches=(1, 8), generate_batches=(8, 1, 32), continuous_batches=(64, 128),
     scaled_attention=((128, 4096, 1), (1, 4096, 4096)), samplings=len(SAMPLED), sampled_batches=(128, 8),
     mixed=((64, 256), (64, 1024), (1, 512)), cached_batches=(128, 8), profiled_batches=(128, 8, 1),
-    equal_prompts=(300, 17, 1, 1040, 64), equal_new=24, equal_chunks=(7, 64, 256), served_streams=(64, 128, 8),
-    resumed_streams=16, resumed_new=768)
+    served_streams=(64, 128, 8))
 QUICK = replace(
-    FULL, name="quick", token_counts=(1, 128), repeats=10, attention=FULL.attention[:3] + FULL.attention[6:7],
+    FULL, name="quick", repeats=10, attention=FULL.attention[:3] + FULL.attention[6:7],
     linear_rows=(8, 4096), batches=(1, 8, 128, 64), new=32, prefills=(4096,), deterministic_batches=(8,),
     graphless_batches=(8,), generate_batches=(8,), continuous_batches=(64,), scaled_attention=FULL.scaled_attention[:1],
     sampled_batches=(128,), mixed=FULL.mixed[:1], cached_batches=(128,), profiled_batches=(128, 1),
     served_streams=(64,))
 SMALLEST = Scale(
-    name="tiny", model=TINY, dtype=torch.float32, dtypes=(torch.float16,), token_counts=(1, 5),
-    attention_forms=1, copy_bytes=1 << 12, matmul_size=32, repeats=1, attention=((3, 40, 1), (1, 40, 20)),
+    name="tiny", model=TINY, dtype=torch.float32, copy_bytes=1 << 12, matmul_size=32, repeats=1,
+    attention=((3, 40, 1), (1, 40, 20)),
     linear_rows=(3,), batches=(1, 2), prompt=20, new=3, warm_up=1, prefills=(20,), step_tokens=12,
     deterministic_batches=(2,), deterministic_prefill=20, graphless_batches=(1,), generate_batches=(2,),
     continuous_batches=(2,), scaled_attention=((2, 20, 1),), samplings=1, sampled_batches=(2,), mixed=((1, 8),),
-    cached_batches=(2,), profiled_batches=(2,), equal_prompts=(18, 3), equal_new=2, equal_chunks=(9,),
-    served_streams=(2,), resumed_streams=2, resumed_new=900, profiled=2)
+    cached_batches=(2,), profiled_batches=(2,), served_streams=(2,), profiled=2)
 SCALES = {scale.name: scale for scale in (FULL, QUICK, SMALLEST)}
 
 

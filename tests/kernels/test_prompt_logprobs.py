@@ -5,11 +5,11 @@ import torch
 
 from penstock.kernels.prompt_logprobs import prompt_logprobs, reference
 from penstock.kernels.sample import sample
-from tests.kernel_sets import CHECKED_SETS, few
+from tests.kernel_sets import CHECKED_SETS, HAS_GPU, few
 from tests.kernels.compiled import poison, threads
 from tests.kernels.sampling import arguments, told
 
-VOCABULARIES = (1, 7, 16, 129, 1001, 8192)
+VOCABULARIES = (1, 7, 16, 129, 1001, 8192, *[128256] * HAS_GPU)
 
 
 def batch(vocabulary, num_rows=40):

@@ -9,8 +9,11 @@ import torch
 
 from penstock.contract.sampling import Sampling
 from penstock.kernels import dispatch
+from penstock.shard.communication.distributed import Group
+from penstock.shard.execution.executor import Executor
 from tests import kernel_sets
 from tests.shard.ranks import Outputs, make_config, run
+from tests.shard.scheduler_with_executor import Traffic, run_traffic
 from tests.shard.step_programs import Program, Request, alone, batched
 from tests.tiny_models import make_tiny
 
@@ -28,6 +31,12 @@ FAMILIES = [
 ]
 """With and without biases, norms of heads and a window; the second has heads of an eighth of the width.
 It has all that the first has, which --every-case runs."""
+
+TRAFFICS = {
+    "cached": Traffic(depth=2, arrivals=range(0, 30, 5)), "replayed": Traffic(depth=2, losses=(2, 9)),
+    "guessed": Traffic(depth=2, guesses=3),
+    "all of it": Traffic(depth=3, guesses=3, num_blocks=12, max_step_tokens=17, losses=(12,), arrivals=range(0, 24, 4))}
+"""How requests may come, and what may happen to them."""
 
 
 @pytest.fixture(scope="module", params=[
@@ -96,3 +105,39 @@ def test_bits_in_deterministic_mode(
     first, *others = run(make_config(model), programs, tmp_path)
     for other in others:
         assert other == first
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TRAFFICS if kernel_sets.HAS_GPU else [
+    pytest.param(name, marks=pytest.mark.every_case) for name in TRAFFICS])
+def test_no_schedule_changes_a_bit(
+    model: Path, gpu: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Planned ahead, found in the cache, replayed after a loss, guessed right and wrong: each request as alone."""
+    monkeypatch.setattr(dispatch._wishes, "is_deterministic", True)
+    check_traffic(model, tmp_path, TRAFFICS[name])
+
+
+@pytest.mark.skipif(not kernel_sets.HAS_GPU, reason="too large for the interpreter")
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", TRAFFICS)
+def test_no_schedule_changes_a_bit_of_a_wide_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Two layers as wide as those of a Llama of 8 billion parameters."""
+    kernel_sets.use(monkeypatch, "gpu", is_real=True)
+    monkeypatch.setattr(dispatch._wishes, "is_deterministic", True)
+    model = make_tiny(tmp_path / "wide", heads=32, kv_heads=8, head_dim=128, hidden=4096, intermediate=14336,
+                      dtype=torch.bfloat16)
+    check_traffic(model, tmp_path, TRAFFICS[name])
+
+
+def check_traffic(model: Path, folder: Path, traffic: Traffic) -> None:
+    """Pairs of equal requests answer in this traffic what they answer alone, and everything that it names happens."""
+    requests = [REQUESTS[0], *REQUESTS, REQUESTS[0]]
+    [expected] = run(make_config(model), [alone(requests)], folder)
+    outputs, counted = run_traffic(Executor(make_config(model), Group()), requests, traffic, expected)
+    assert outputs == expected
+    assert (counted.replayed > 0) == bool(traffic.losses)
+    assert (counted.drafted > 0) == (traffic.guesses > 0)
+    assert counted.hit_tokens > 0 or not traffic.arrivals

@@ -1,27 +1,20 @@
 """What the GPU's benchmark does with an engine, on the processor's kernels."""
 
 import time
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from penstock.bench.gpu import engine_equalities, small_caches
-from penstock.bench.gpu.part import PARTS, Context, Place, run
+from penstock.bench.gpu import engine
+from penstock.bench.gpu.part import PARTS, Context, run
 from penstock.bench.gpu.records import Record, Records
 from penstock.bench.gpu.runner import Runner
 from penstock.bench.gpu.scale import FULL, QUICK, SMALLEST, Scale
 from penstock.bench.gpu.weights import Floor
-from penstock.contract.plan import Plan
 from penstock.kernels import native
-from penstock.shard.execution.executor import Executor, Outputs
 from penstock.shard.execution.slots import Bounds
 from tests import kernel_sets
-
-PROMISES = {"batched = alone", "chunked = whole", "cached = fresh", "replayed = undisturbed",
-            "planned ahead = one by one", "speculated = plain", "without graphs = with them"}
 
 
 @pytest.fixture(autouse=True)
@@ -30,40 +23,13 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_context(part: str, folder: Path) -> Context:
-    wanted = replace(SMALLEST, equal_prompts=(18, 3, 40, 1), equal_new=9, equal_chunks=(9, 3))
-    return Context(PARTS[part], wanted, Records(folder / "figures.jsonl"), time.monotonic() + 600)
+    return Context(PARTS[part], SMALLEST, Records(folder / "figures.jsonl"), time.monotonic() + 600)
 
 
 def run_part(name: str, folder: Path) -> dict[str, Record]:
     context = make_context(name, folder)
-    run(context, Place(folder / "at"))
+    run(context)
     return {record.name: record for record in context.records if record.part == name}
-
-
-def test_an_engine_that_keeps_the_contract_is_found_equal(tmp_path):
-    found = run_part("engine equalities", tmp_path)
-    assert set(found) == PROMISES
-    assert all(record.is_right for record in found.values()), found
-
-
-@pytest.mark.parametrize(("fault", "broken"), [
-    (lambda step: len(step.rows), {"batched = alone", "cached = fresh", "replayed = undisturbed",
-                                   "planned ahead = one by one", "without graphs = with them"}),
-    (lambda step: max(row.num_inputs for row in step.rows if row.is_sampled) > 1, PROMISES),
-], ids=["rows", "counts"])
-def test_an_engine_that_breaks_it_is_found(tmp_path, monkeypatch, fault, broken):
-    """Its logits depend on what else is in a step, or on how many tokens a row has."""
-    forward = Executor.forward
-
-    def faulty(self: Executor, step: Plan) -> Outputs:
-        outputs = forward(self, step)
-        if outputs.logits is not None:
-            outputs.logits.mul_(1 + 1e-3 * fault(step))
-        return outputs
-
-    monkeypatch.setattr(Executor, "forward", faulty)
-    found = run_part("engine equalities", tmp_path)
-    assert {name for name, record in found.items() if record.is_right is False} >= broken
 
 
 def test_a_mixed_step_has_a_row_of_each_sequence_and_a_whole_chunk():
@@ -116,32 +82,7 @@ def test_steps_are_broken_down_by_kernel(tmp_path):
 def test_caches_of_8_bits_are_measured_beside_the_engine(tmp_path):
     context = make_context("8-bit caches", tmp_path)
     context.records.add(Record("engine", "decode, 2 × 20", {"tokens/s": 1e-9}))
-    works = dict(small_caches.cases(context))
+    works = dict(engine.small_cache_cases(context))
     [record] = works["int8"]()
     assert record.name == "decode, 2 × 20, int8"
     assert record.values["× the engine above"] > 1
-
-
-def test_a_schedule_begins_one_request_after_the_other():
-    class Counted:
-        number = 2
-
-        def __init__(self) -> None:
-            self.lefts = [3, 1]
-
-        def left(self, index: int) -> int:
-            return self.lefts[index]
-
-        def is_done(self, index: int) -> bool:
-            return self.lefts[index] < -1
-
-    def taken(schedule: engine_equalities.Schedule, orders: Counted) -> Iterator[list[tuple[int, int]]]:
-        for picks in schedule(orders):
-            yield list(picks)
-            for index, count in picks:
-                orders.lefts[index] -= count
-
-    assert list(taken(engine_equalities.beside, Counted())) == [
-        [(0, 3)], [(0, 1), (1, 1)], [(0, 1), (1, 1)], [(1, 1)]]
-    assert list(taken(engine_equalities.one_after_the_other(2), Counted())) == [
-        [(0, 2)], [(0, 1)], [(0, 1)], [(0, 1)], [(1, 1)], [(1, 1)], [(1, 1)]]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.bench.gpu.clocks import clocks, read
+from penstock.bench.gpu.ceilings import clocks, read
 from penstock.bench.gpu.profile import by_name, short_name
 from tests.kernel_sets import HAS_GPU
 
