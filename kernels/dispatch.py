@@ -12,9 +12,9 @@ import importlib
 import importlib.util
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -23,6 +23,8 @@ from penstock.kernels import interpreter
 KERNEL_SETS = ("reference", "cpu", "gpu")
 
 log = logging.getLogger(__name__)
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 @dataclass(slots=True)
@@ -104,12 +106,15 @@ def set_wait(factor: int) -> None:
         _library().set_wait(factor)
 
 
-def choose(op: str) -> Any:
-    """Returns the module that implements `op`, which fulfils the op's Protocol. Each op binds it once, at import."""
+def choose(reference: _Function) -> _Function:
+    """Returns the function of this process's kernel set that does what one of `reference.py` does, with the same
+    parameters. Each op binds it once, at import."""
     name = kernel_set()
     if name == "gpu" and is_interpreted():
         interpreter.prepare()
-    return importlib.import_module(f"penstock.kernels.{op}.{name}")
+    package = reference.__module__.rpartition(".")[0]
+    chosen: _Function = getattr(importlib.import_module(f"{package}.{name}"), reference.__name__)
+    return chosen
 
 
 def _processor_set(name: str | None) -> str:

@@ -1,6 +1,8 @@
 """Running a test on each set of kernels, and on each instruction path of the compiled ones."""
 
 import functools
+import inspect
+import re
 from importlib import import_module
 
 import pytest
@@ -34,6 +36,12 @@ def few(name: str, many: int, few: int) -> int:
     return few if name == "gpu" and not HAS_GPU else many
 
 
+def chosen(op: str) -> list[str]:
+    """The functions that an op takes from this process's kernel set, by their names there."""
+    source = inspect.getsource(import_module(f"penstock.kernels.{op}"))
+    return re.findall(r"^_(\w+) = dispatch\.choose\(reference\.\1\)$", source, re.M)
+
+
 def use(monkeypatch: pytest.MonkeyPatch, name: str, is_real: bool = False) -> None:
     """Let the ops of this process, and of those that it starts, be `reference`, `gpu`, or those of `cpu-{path}`.
 
@@ -45,9 +53,11 @@ def use(monkeypatch: pytest.MonkeyPatch, name: str, is_real: bool = False) -> No
     # What is cached holds for as long as the rest: then what was cached before comes back.
     monkeypatch.setattr(dispatch, "kernel_set", functools.cache(dispatch.kernel_set.__wrapped__))
     for op in OPS:
-        implementation = import_module(f"penstock.kernels.{op}.{kind}")
+        package = import_module(f"penstock.kernels.{op}")
+        implementation = import_module(f"{package.__name__}.{kind}")
         if kind == "gpu" and HAS_GPU and not is_real:
             implementation = OnGpu(implementation)
-        monkeypatch.setattr(import_module(f"penstock.kernels.{op}"), "_implementation", implementation)
+        for function in chosen(op):
+            monkeypatch.setattr(package, f"_{function}", getattr(implementation, function))
     if path:
         monkeypatch.setattr(native, "library", native.load(path))

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from penstock.kernels import native
-from penstock.kernels.activation import Activation
+from penstock.kernels.activation.kind import Activation
 from penstock.kernels.native import DTYPES
 
 

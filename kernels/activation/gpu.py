@@ -6,7 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from penstock.kernels import early_start
-from penstock.kernels.activation import Activation
+from penstock.kernels.activation.kind import Activation
 from penstock.kernels.early_start import release, wait
 
 BLOCK = 1024

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from penstock.kernels.activation import Activation
+from penstock.kernels.activation.kind import Activation
 
 FUNCTIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     Activation.SILU: functional.silu,

@@ -1,24 +1,14 @@
 """The causal convolution in front of a recurrent layer: each channel by itself, over the last W tokens, then SiLU."""
 
-from typing import Protocol
-
 import torch
 from torch import Tensor
 
 from penstock.kernels import dispatch
+from penstock.kernels.causal_conv import reference
 from penstock.kernels.checks import FLOATS, check_axes, check_rows, check_tensor
 from penstock.kernels.recurrent_state import StateRows
 
-
-class Implementation(Protocol):
-    """Says what the module of each kernel set offers."""
-
-    def causal_conv(
-        self, x: Tensor, weight: Tensor, bias: Tensor | None, inputs: Tensor, rows: StateRows
-    ) -> Tensor: ...
-
-
-_implementation: Implementation = dispatch.choose("causal_conv")
+_causal_conv = dispatch.choose(reference.causal_conv)
 
 
 def causal_conv(x: Tensor, weight: Tensor, bias: Tensor | None, inputs: Tensor, rows: StateRows) -> Tensor:
@@ -45,4 +35,4 @@ def causal_conv(x: Tensor, weight: Tensor, bias: Tensor | None, inputs: Tensor, 
         check_tensor(op, "bias", bias, (channels,), torch.float32)
     check_rows(op, "inputs", inputs, (len(inputs), width - 1, channels), x.dtype)
     rows.check(op)
-    return _implementation.causal_conv(x, weight, bias, inputs, rows)
+    return _causal_conv(x, weight, bias, inputs, rows)

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from penstock.kernels import native
-from penstock.kernels.experts import Experts, reference
+from penstock.kernels.experts import reference
+from penstock.kernels.experts.weights import ExpertWeights
 from penstock.kernels.linear import PackedWeight
 from penstock.kernels.native import DTYPES, address, dtype_of
 
@@ -21,7 +22,7 @@ class Compiled:
     arrays: tuple[ctypes.Array[ctypes.c_void_p] | ctypes.Array[ctypes.c_int64], ...]
 
 
-def prepare(layer: Experts) -> object:
+def prepare(layer: ExpertWeights) -> object:
     """Returns the struct that the compiled kernel reads; None if it cannot read all of the weights."""
     gate_up, down = _addresses(layer.gate_up), _addresses(layer.down)
     if gate_up is None or down is None:
@@ -34,7 +35,7 @@ def prepare(layer: Experts) -> object:
     return Compiled(struct, (gate_up, inner, down))
 
 
-def experts(x: Tensor, ids: Tensor, weights: Tensor, layer: Experts, out_dtype: torch.dtype) -> Tensor:
+def experts(x: Tensor, ids: Tensor, weights: Tensor, layer: ExpertWeights, out_dtype: torch.dtype) -> Tensor:
     compiled = layer.prepared
     if not isinstance(compiled, Compiled):
         return reference.experts(x, ids, weights, layer, out_dtype)

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from penstock.kernels import dispatch
 from penstock.kernels.activation.gpu import gated
-from penstock.kernels.experts import Experts, reference
+from penstock.kernels.experts import reference
+from penstock.kernels.experts.weights import ExpertWeights
 from penstock.kernels.linear import DenseWeight, PackedWeight
 
 BLOCK_M = 64                 # the rows that Hopper's wgmma takes
@@ -39,7 +40,7 @@ class Grouped:
     alignment: int                       # of all places, in numbers
 
 
-def prepare(layer: Experts) -> Grouped | None:
+def prepare(layer: ExpertWeights) -> Grouped | None:
     """Returns dense weights of one dtype as the kernels want them; None of others. The layer's become parts of these,
     so that they are held once."""
     gate_up, down = _dense(layer.gate_up), _dense(layer.down)
@@ -55,7 +56,7 @@ def prepare(layer: Experts) -> Grouped | None:
                    torch.tensor(inner, dtype=torch.int32, device=device), max(inner), alignment)
 
 
-def experts(x: Tensor, ids: Tensor, weights: Tensor, layer: Experts, out_dtype: torch.dtype) -> Tensor:
+def experts(x: Tensor, ids: Tensor, weights: Tensor, layer: ExpertWeights, out_dtype: torch.dtype) -> Tensor:
     grouped = layer.prepared
     if not isinstance(grouped, Grouped):
         return reference.experts(x, ids, weights, layer, out_dtype)
@@ -68,7 +69,9 @@ def experts(x: Tensor, ids: Tensor, weights: Tensor, layer: Experts, out_dtype: 
     return out
 
 
-def _add(x: Tensor, ids: Tensor, weights: Tensor, layer: Experts, grouped: Grouped, segments: int, out: Tensor) -> None:
+def _add(
+    x: Tensor, ids: Tensor, weights: Tensor, layer: ExpertWeights, grouped: Grouped, segments: int, out: Tensor
+) -> None:
     (num_tokens, top_k), num_experts, width = ids.shape, len(grouped.inner), out.shape[1]
     num_rows = num_tokens * top_k
     sorted_ids, order = torch.sort(ids.flatten(), stable=True)

@@ -4,16 +4,16 @@ import torch
 from torch import Tensor
 
 from penstock.kernels.activation import activate_gate
-from penstock.kernels.experts import Experts
+from penstock.kernels.experts.weights import ExpertWeights
 from penstock.kernels.linear import linear, linear_apart
 
 
-def prepare(layer: Experts) -> object:
+def prepare(layer: ExpertWeights) -> object:
     """Returns nothing: the ops take them as they are."""
     return None
 
 
-def experts(x: Tensor, ids: Tensor, weights: Tensor, layer: Experts, out_dtype: torch.dtype) -> Tensor:
+def experts(x: Tensor, ids: Tensor, weights: Tensor, layer: ExpertWeights, out_dtype: torch.dtype) -> Tensor:
     sums = torch.zeros(layer.segments, len(x), layer.down[0].out_features, dtype=torch.float32, device=x.device)
     for number in torch.unique(ids).tolist():
         token, choice = (ids == number).nonzero(as_tuple=True)

@@ -1,22 +1,14 @@
 """Writes a step's K and V into the paged cache."""
 
-from typing import Protocol
-
 import torch
 from torch import Tensor
 
 from penstock.kernels import dispatch
 from penstock.kernels.checks import FLOATS, check_axes, check_rows, check_tensor
 from penstock.kernels.kv_cache import KvCache
+from penstock.kernels.kv_write import reference
 
-
-class Implementation(Protocol):
-    """Says what the module of each kernel set offers."""
-
-    def kv_write(self, k: Tensor, v: Tensor, cache: KvCache, slot_mapping: Tensor) -> None: ...
-
-
-_implementation: Implementation = dispatch.choose("kv_write")
+_kv_write = dispatch.choose(reference.kv_write)
 
 
 def kv_write(k: Tensor, v: Tensor, cache: KvCache, slot_mapping: Tensor) -> None:
@@ -34,4 +26,4 @@ def kv_write(k: Tensor, v: Tensor, cache: KvCache, slot_mapping: Tensor) -> None
     check_rows(op, "k", k, shape, *FLOATS)
     check_rows(op, "v", v, shape, k.dtype)
     check_tensor(op, "slot_mapping", slot_mapping, (k.shape[0],), torch.int64)
-    _implementation.kv_write(k, v, cache, slot_mapping)
+    _kv_write(k, v, cache, slot_mapping)

@@ -1,77 +1,35 @@
 """The linear layer, with a sum over the inputs whose order never depends on the batch or on the number of ranks."""
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from penstock.kernels import dispatch
 from penstock.kernels.checks import FLOATS, check_axes, check_tensor
+from penstock.kernels.linear import reference
+from penstock.kernels.linear.packed_weight import DenseData, PackedWeight
 
+__all__ = ["DenseWeight", "PackedWeight", "linear", "linear_apart", "pack", "weight_rows"]
 
-class Implementation(Protocol):
-    """Says what the module of each kernel set offers for dense weights."""
-
-    def pack(self, weight: Tensor, segments: int) -> Tensor: ...
-
-    def linear(self, x: Tensor, packed: "DenseWeight", bias: Tensor | None, out_dtype: torch.dtype) -> Tensor: ...
-
-    def linear_apart(self, x: Tensor, packed: "DenseWeight") -> Tensor: ...
-
-    def weight_rows(self, packed: "DenseWeight", ids: Tensor) -> Tensor: ...
-
-
-_implementation: Implementation = dispatch.choose("linear")
+_pack = dispatch.choose(reference.pack)
+_linear = dispatch.choose(reference.linear)
+_linear_apart = dispatch.choose(reference.linear_apart)
+_weight_rows = dispatch.choose(reference.weight_rows)
 
 
 @dataclass(frozen=True, slots=True)
-class PackedWeight(ABC):
-    """A weight [N, K] as `linear` wants it: every format has a subclass, which computes with what it holds."""
-
-    out_features: int
-    in_features: int
-    segments: int
-    dtype: torch.dtype
-    """The dtype of the rows that `weight_rows` returns."""
-
-    @property
-    def compiled(self) -> Tensor | None:
-        """Returns the memory that the processor's compiled kernels read the weight from; None where others compute."""
-        return None
-
-    @abstractmethod
-    def multiply(self, x: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
-        """Computes `linear`, for arguments that it has checked."""
-
-    def apart(self, x: Tensor) -> Tensor:
-        """Computes `linear_apart`, for arguments that it has checked."""
-        raise ValueError(f"linear_apart: {type(self).__name__} has no sums apart")
-
-    @abstractmethod
-    def rows(self, ids: Tensor) -> Tensor:
-        """Computes `weight_rows`, for arguments that it has checked."""
-
-
-@dataclass(frozen=True, slots=True)
-class DenseWeight(PackedWeight):
-    """A weight whose numbers are all stored, in the layout of this process's kernels."""
-
-    data: Tensor
-
-    @property
-    def compiled(self) -> Tensor | None:
-        return self.data if dispatch.kernel_set() == "cpu" else None
+class DenseWeight(DenseData):
+    """A weight whose numbers are all stored."""
 
     def multiply(self, x: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
-        return _implementation.linear(x, self, bias, out_dtype)
+        return _linear(x, self, bias, out_dtype)
 
     def apart(self, x: Tensor) -> Tensor:
-        return _implementation.linear_apart(x, self)
+        return _linear_apart(x, self)
 
     def rows(self, ids: Tensor) -> Tensor:
-        return _implementation.weight_rows(self, ids)
+        return _weight_rows(self, ids)
 
 
 def pack(weight: Tensor, segments: int = 1) -> DenseWeight:
@@ -87,7 +45,7 @@ def pack(weight: Tensor, segments: int = 1) -> DenseWeight:
         raise ValueError(f"pack: {segments} segments is no power of two")
     if in_features % segments:
         raise ValueError(f"pack: weight {list(weight.shape)}: {segments} segments do not divide K = {in_features}")
-    data = _implementation.pack(weight, segments)
+    data = _pack(weight, segments)
     return DenseWeight(out_features, in_features, segments, weight.dtype, data)
 
 

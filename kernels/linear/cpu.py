@@ -1,16 +1,13 @@
 """The linear layer in C++ (csrc/linear.cpp)."""
 
 import ctypes
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from penstock.kernels import native
+from penstock.kernels.linear.packed_weight import DenseData
 from penstock.kernels.memory import huge
-
-if TYPE_CHECKING:
-    from penstock.kernels.linear import DenseWeight
 
 
 def pack(weight: Tensor, segments: int) -> Tensor:
@@ -22,7 +19,7 @@ def pack(weight: Tensor, segments: int) -> Tensor:
     return data
 
 
-def linear(x: Tensor, packed: "DenseWeight", bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
+def linear(x: Tensor, packed: DenseData, bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
     rows, dtypes = len(x), native.DTYPES
     out = torch.empty(rows, packed.out_features, dtype=out_dtype)
     bias_data, bias_dtype = (None, 0) if bias is None else (bias.data_ptr(), dtypes[bias.dtype])
@@ -31,13 +28,13 @@ def linear(x: Tensor, packed: "DenseWeight", bias: Tensor | None, out_dtype: tor
     return out
 
 
-def linear_apart(x: Tensor, packed: "DenseWeight") -> Tensor:
+def linear_apart(x: Tensor, packed: DenseData) -> Tensor:
     out = torch.empty(packed.segments, len(x), packed.out_features)
     native.library.linear_apart(x.data_ptr(), native.DTYPES[x.dtype], len(x), packed.data.data_ptr(), out.data_ptr())
     return out
 
 
-def weight_rows(packed: "DenseWeight", ids: Tensor) -> Tensor:
+def weight_rows(packed: DenseData, ids: Tensor) -> Tensor:
     out = torch.empty(len(ids), packed.in_features, dtype=packed.dtype)
     native.library.weight_rows(packed.data.data_ptr(), ids.data_ptr(), len(ids), out.data_ptr(),
                                 native.DTYPES[out.dtype])

@@ -1,15 +1,11 @@
 """The linear layer on a GPU: the products of a fixed order where the bit contract is asked for, else the fastest."""
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
 from penstock.kernels import dispatch
 from penstock.kernels.linear import any_order, fixed_order
-
-if TYPE_CHECKING:
-    from penstock.kernels.linear import DenseWeight
+from penstock.kernels.linear.packed_weight import DenseData
 
 
 def pack(weight: Tensor, segments: int) -> Tensor:
@@ -17,13 +13,13 @@ def pack(weight: Tensor, segments: int) -> Tensor:
     return weight
 
 
-def linear(x: Tensor, packed: "DenseWeight", bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
+def linear(x: Tensor, packed: DenseData, bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
     if dispatch.is_deterministic():
         return fixed_order.matmul(x, packed.data, packed.segments, bias, out_dtype)
     return any_order.matmul(x, packed.data, bias, out_dtype)  # in one sum, whatever the segments
 
 
-def linear_apart(x: Tensor, packed: "DenseWeight") -> Tensor:
+def linear_apart(x: Tensor, packed: DenseData) -> Tensor:
     inputs, weights = (part.chunk(packed.segments, dim=1) for part in (x, packed.data))
     if dispatch.is_deterministic():
         return torch.stack([fixed_order.matmul(own.contiguous(), weight.contiguous(), 1, None, torch.float32)
@@ -32,5 +28,5 @@ def linear_apart(x: Tensor, packed: "DenseWeight") -> Tensor:
                         for own, weight in zip(inputs, weights, strict=True)])
 
 
-def weight_rows(packed: "DenseWeight", ids: Tensor) -> Tensor:
+def weight_rows(packed: DenseData, ids: Tensor) -> Tensor:
     return packed.data.index_select(0, ids)

@@ -1,12 +1,9 @@
 """The linear layer in torch: float64 sums of products, which float64 holds exactly."""
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from penstock.kernels.linear import DenseWeight
+from penstock.kernels.linear.packed_weight import DenseData
 
 
 def pack(weight: Tensor, segments: int) -> Tensor:
@@ -16,7 +13,7 @@ def pack(weight: Tensor, segments: int) -> Tensor:
     return data.copy_(weight.t().reshape(data.shape))
 
 
-def linear(x: Tensor, packed: "DenseWeight", bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
+def linear(x: Tensor, packed: DenseData, bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
     data = packed.data
     if len(data) == 1:
         total = x.double() @ data[0]
@@ -30,10 +27,10 @@ def linear(x: Tensor, packed: "DenseWeight", bias: Tensor | None, out_dtype: tor
     return total.to(out_dtype)
 
 
-def linear_apart(x: Tensor, packed: "DenseWeight") -> Tensor:
+def linear_apart(x: Tensor, packed: DenseData) -> Tensor:
     segments, width, _ = packed.data.shape
     return torch.bmm(x.double().view(len(x), segments, width).transpose(0, 1), packed.data).float()
 
 
-def weight_rows(packed: "DenseWeight", ids: Tensor) -> Tensor:
+def weight_rows(packed: DenseData, ids: Tensor) -> Tensor:
     return packed.data[0].t()[ids].to(packed.dtype)

@@ -12,28 +12,20 @@ ranks that divides the segments of a row-parallel sum:
 A row without an adapter, or whose adapter has nothing for a linear, has the delta -0: it changes no bit of a sum.
 """
 
-from typing import Protocol
-
 import torch
 from torch import Tensor
 
 from penstock.kernels import dispatch
 from penstock.kernels.checks import FLOATS, check_axes, check_tensor
+from penstock.kernels.lora import reference
 from penstock.kernels.lora.adapter import Adapter, LoraWeight, Part, pack_adapter, packed_bytes
 from penstock.kernels.lora.rows import AdapterRows
 
 __all__ = ["Adapter", "AdapterRows", "LoraWeight", "Part", "expand", "pack_adapter", "packed_bytes", "shrink"]
 
 
-class Implementation(Protocol):
-    """Says what the module of each kernel set offers."""
-
-    def shrink(self, x: Tensor, rows: AdapterRows, site: int) -> Tensor: ...
-
-    def expand(self, shrunk: Tensor, rows: AdapterRows, site: int, out_features: int) -> Tensor: ...
-
-
-_implementation: Implementation = dispatch.choose("lora")
+_shrink = dispatch.choose(reference.shrink)
+_expand = dispatch.choose(reference.expand)
 
 
 def shrink(x: Tensor, rows: AdapterRows, site: int) -> Tensor:
@@ -52,7 +44,7 @@ def shrink(x: Tensor, rows: AdapterRows, site: int) -> Tensor:
         if weight is not None and weight.in_features != x.shape[1]:
             raise ValueError(f"shrink: x has {x.shape[1]} inputs, an adapter's weight at site {site} "
                              f"{weight.in_features}")
-    return _implementation.shrink(x, rows, site)
+    return _shrink(x, rows, site)
 
 
 def expand(shrunk: Tensor, rows: AdapterRows, site: int, out_features: int) -> Tensor:
@@ -62,4 +54,4 @@ def expand(shrunk: Tensor, rows: AdapterRows, site: int, out_features: int) -> T
     for weight in rows.weights(site):
         if weight is not None and weight.out_features != out_features:
             raise ValueError(f"expand: expected {weight.out_features} outputs for site {site}, got {out_features}")
-    return _implementation.expand(shrunk, rows, site, out_features)
+    return _expand(shrunk, rows, site, out_features)

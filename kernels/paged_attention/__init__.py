@@ -1,28 +1,16 @@
 """Attends for a ragged batch over the paged KV cache (Kwon et al. 2023), and allocates the cache."""
 
-from typing import Protocol
-
 import torch
 from torch import Tensor
 
 from penstock.kernels import dispatch
 from penstock.kernels.checks import FLOATS, check_axes, check_rows, check_tensor
 from penstock.kernels.kv_cache import LARGEST, KvCache
+from penstock.kernels.paged_attention import reference
 from penstock.kernels.paged_attention.score_form import ScoreForm
 
-
-class Implementation(Protocol):
-    """Says what the module of each kernel set offers."""
-
-    def block_bytes(self, block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int: ...
-
-    def paged_attention(
-        self, q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, counts: Tensor, form: ScoreForm,
-        is_decode: bool,
-    ) -> Tensor: ...
-
-
-_implementation: Implementation = dispatch.choose("paged_attention")
+_block_bytes = dispatch.choose(reference.block_bytes)
+_paged_attention = dispatch.choose(reference.paged_attention)
 
 
 def block_bytes(*, block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
@@ -33,7 +21,7 @@ def block_bytes(*, block_size: int, num_kv_heads: int, head_dim: int, dtype: tor
     Raises ValueError for other dtypes.
     """
     _check_dtype("block_bytes", dtype)
-    return _implementation.block_bytes(block_size, num_kv_heads, head_dim, dtype)
+    return _block_bytes(block_size, num_kv_heads, head_dim, dtype)
 
 
 def allocate_cache(
@@ -107,7 +95,7 @@ def paged_attention(
     if is_decode and num_tokens != num_sequences:
         raise ValueError(f"{op}: q {list(q.shape)} has {num_tokens} rows, a decode step {num_sequences}")
     form = ScoreForm(scale, window, softcap, sinks, slopes)
-    return _implementation.paged_attention(q, cache, tables, starts, counts, form, is_decode)
+    return _paged_attention(q, cache, tables, starts, counts, form, is_decode)
 
 
 def _check_dtype(op: str, dtype: torch.dtype) -> None:

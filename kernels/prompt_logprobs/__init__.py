@@ -1,24 +1,14 @@
 """Computes log-probabilities of given tokens, by the logits as they are: a prompt's own tokens, and sampled ones."""
 
-from typing import Protocol
-
 import torch
 from torch import Tensor
 
 from penstock.kernels import dispatch
 from penstock.kernels.checks import check_axes, check_tensor
+from penstock.kernels.prompt_logprobs import reference
 from penstock.kernels.top_logprobs import TopLogprobs
 
-
-class Implementation(Protocol):
-    """Says what the module of each kernel set offers."""
-
-    def prompt_logprobs(
-        self, logits: Tensor, targets: Tensor, top_n: Tensor, top_width: int
-    ) -> tuple[Tensor, TopLogprobs]: ...
-
-
-_implementation: Implementation = dispatch.choose("prompt_logprobs")
+_prompt_logprobs = dispatch.choose(reference.prompt_logprobs)
 
 
 def prompt_logprobs(
@@ -41,4 +31,4 @@ def prompt_logprobs(
     check_tensor(op, "targets", targets, logits.shape[:1], torch.int64)
     check_tensor(op, "top_n", top_n, logits.shape[:1], torch.int64)
     width = int(top_n.max()) if top_width is None and len(top_n) else top_width or 0
-    return _implementation.prompt_logprobs(logits, targets, top_n, width)
+    return _prompt_logprobs(logits, targets, top_n, width)

@@ -15,56 +15,37 @@ path, in ascending k, and total = fma(P, s, total), then total = fma(X, m, total
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from penstock.kernels import dispatch
-from penstock.kernels.linear import PackedWeight
+from penstock.kernels.quantised_linear import reference
 from penstock.kernels.quantised_linear.activations import Activations
+from penstock.kernels.quantised_linear.coded_data import CodedData
 from penstock.kernels.quantised_linear.coded_weight import CodedWeight
-
-
-class Implementation(Protocol):
-    """Says what the module of each kernel set offers for coded weights."""
-
-    def pack(self, coded: CodedWeight, segments: int, activations: Activations) -> tuple[Tensor, ...]: ...
-
-    def linear(
-        self, x: Tensor, packed: "QuantisedWeight", bias: Tensor | None, out_dtype: torch.dtype
-    ) -> Tensor: ...
-
-    def linear_apart(self, x: Tensor, packed: "QuantisedWeight") -> Tensor: ...
-
-    def weight_rows(self, packed: "QuantisedWeight", ids: Tensor) -> Tensor: ...
-
 
 MOST_ZERO = 255
 """The largest zero of a group."""
 
-_implementation: Implementation = dispatch.choose("quantised_linear")
+_pack = dispatch.choose(reference.pack)
+_linear = dispatch.choose(reference.linear)
+_linear_apart = dispatch.choose(reference.linear_apart)
+_weight_rows = dispatch.choose(reference.weight_rows)
 
 
 @dataclass(frozen=True, slots=True)
-class QuantisedWeight(PackedWeight):
-    """A coded weight in the layout of this process's kernels."""
-
-    data: tuple[Tensor, ...]
-    activations: Activations
-
-    @property
-    def compiled(self) -> Tensor | None:
-        return self.data[0] if dispatch.kernel_set() == "cpu" else None
+class QuantisedWeight(CodedData):
+    """A coded weight."""
 
     def multiply(self, x: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
-        return _implementation.linear(x, self, bias, out_dtype)
+        return _linear(x, self, bias, out_dtype)
 
     def apart(self, x: Tensor) -> Tensor:
-        return _implementation.linear_apart(x, self)
+        return _linear_apart(x, self)
 
     def rows(self, ids: Tensor) -> Tensor:
-        return _implementation.weight_rows(self, ids)
+        return _weight_rows(self, ids)
 
 
 def pack_coded(coded: CodedWeight, segments: int, activations: Activations, dtype: torch.dtype) -> QuantisedWeight:
@@ -84,7 +65,7 @@ def pack_coded(coded: CodedWeight, segments: int, activations: Activations, dtyp
     if activations is Activations.INT8 and coded.table is not None and not _is_whole(coded.table):
         raise ValueError(f"pack_coded: weight {shape}: its table has levels that are no whole numbers or more than 255 "
                          f"apart; they can be multiplied with activations as they are alone ({Activations.FLOAT})")
-    data = _implementation.pack(coded, segments, activations)
+    data = _pack(coded, segments, activations)
     return QuantisedWeight(coded.out_features, coded.in_features, segments, dtype, data, activations)
 
 

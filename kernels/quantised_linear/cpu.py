@@ -1,7 +1,6 @@
 """The linear layer over coded weights in C++ (csrc/quantised.h)."""
 
 import ctypes
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -10,10 +9,8 @@ from penstock.kernels import native
 from penstock.kernels.memory import huge
 from penstock.kernels.native import address
 from penstock.kernels.quantised_linear.activations import Activations
+from penstock.kernels.quantised_linear.coded_data import CodedData
 from penstock.kernels.quantised_linear.coded_weight import CodedWeight
-
-if TYPE_CHECKING:
-    from penstock.kernels.quantised_linear import QuantisedWeight
 
 
 def pack(coded: CodedWeight, segments: int, activations: Activations) -> tuple[Tensor, ...]:
@@ -31,20 +28,20 @@ def pack(coded: CodedWeight, segments: int, activations: Activations) -> tuple[T
     return (data,)
 
 
-def linear(x: Tensor, packed: "QuantisedWeight", bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
+def linear(x: Tensor, packed: CodedData, bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
     out = torch.empty(len(x), packed.out_features, dtype=out_dtype)
     native.library.linear(x.data_ptr(), native.DTYPES[x.dtype], len(x), packed.data[0].data_ptr(), address(bias),
                           native.dtype_of(bias), out.data_ptr(), native.DTYPES[out_dtype])
     return out
 
 
-def linear_apart(x: Tensor, packed: "QuantisedWeight") -> Tensor:
+def linear_apart(x: Tensor, packed: CodedData) -> Tensor:
     out = torch.empty(packed.segments, len(x), packed.out_features)
     native.library.linear_apart(x.data_ptr(), native.DTYPES[x.dtype], len(x), packed.data[0].data_ptr(), out.data_ptr())
     return out
 
 
-def weight_rows(packed: "QuantisedWeight", ids: Tensor) -> Tensor:
+def weight_rows(packed: CodedData, ids: Tensor) -> Tensor:
     out = torch.empty(len(ids), packed.in_features, dtype=packed.dtype)
     native.library.weight_rows(packed.data[0].data_ptr(), ids.data_ptr(), len(ids), out.data_ptr(),
                                native.DTYPES[out.dtype])

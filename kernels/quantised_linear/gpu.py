@@ -4,7 +4,6 @@ The bits of a row depend on neither the batch nor the ranks: sums over whole num
 they are have one order, and pieces are added in theirs.
 """
 
-from typing import TYPE_CHECKING
 
 import torch
 import triton
@@ -12,11 +11,9 @@ import triton.language as tl
 from torch import Tensor
 
 from penstock.kernels.quantised_linear.activations import LEAST, MOST, Activations
+from penstock.kernels.quantised_linear.coded_data import CodedData
 from penstock.kernels.quantised_linear.coded_weight import CodedWeight
 from penstock.kernels.quantised_linear.pieces import cut
-
-if TYPE_CHECKING:
-    from penstock.kernels.quantised_linear import QuantisedWeight
 
 ROWS, INPUTS = 16, 32                    # of a tile: what matrix instructions take at least
 OUTPUTS, FEWER_OUTPUTS = 64, 32          # of a tile, so that the compiler keeps all in registers; no bit rests on it
@@ -52,14 +49,14 @@ def pack(coded: CodedWeight, segments: int, activations: Activations) -> tuple[T
             torch.empty(max((piece.end - piece.begin for piece in pieces), default=0), 0))
 
 
-def linear(x: Tensor, packed: "QuantisedWeight", bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
+def linear(x: Tensor, packed: CodedData, bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
     sums = linear_apart(x, packed)
     while len(sums) > 1:
         sums = sums[0::2] + sums[1::2]
     return (sums[0] if bias is None else sums[0] + bias).to(out_dtype)
 
 
-def linear_apart(x: Tensor, packed: "QuantisedWeight") -> Tensor:
+def linear_apart(x: Tensor, packed: CodedData) -> Tensor:
     codes, scales, minima, zeros, table, bounds, firsts, widest = packed.data
     (num_rows, num_inputs), num_columns, num_pieces = x.shape, packed.out_features, len(bounds)
     sums = torch.zeros(packed.segments, num_rows, num_columns, device=x.device)
@@ -80,7 +77,7 @@ def linear_apart(x: Tensor, packed: "QuantisedWeight") -> Tensor:
     return sums
 
 
-def weight_rows(packed: "QuantisedWeight", ids: Tensor) -> Tensor:
+def weight_rows(packed: CodedData, ids: Tensor) -> Tensor:
     codes, scales, minima, zeros, table, bounds, *_ = packed.data
     codes = codes[ids]
     if codes.shape[1] < packed.in_features:

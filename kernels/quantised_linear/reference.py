@@ -1,16 +1,13 @@
 """The linear layer over coded weights in torch: activations as the contract says, and float64 sums."""
 
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from penstock.kernels.quantised_linear.activations import Activations, quantise
+from penstock.kernels.quantised_linear.coded_data import CodedData
 from penstock.kernels.quantised_linear.coded_weight import CodedWeight
 from penstock.kernels.quantised_linear.pieces import cut
-
-if TYPE_CHECKING:
-    from penstock.kernels.quantised_linear import QuantisedWeight
 
 
 def pack(coded: CodedWeight, segments: int, activations: Activations) -> tuple[Tensor, ...]:
@@ -24,7 +21,7 @@ def pack(coded: CodedWeight, segments: int, activations: Activations) -> tuple[T
     return coded.levels(), scales[:, groups], of_pieces, bounds.view(len(pieces), 3)
 
 
-def linear(x: Tensor, packed: "QuantisedWeight", bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
+def linear(x: Tensor, packed: CodedData, bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
     sums = _exact_sums(x, packed)
     if packed.segments > 1:
         sums = sums.float()
@@ -34,11 +31,11 @@ def linear(x: Tensor, packed: "QuantisedWeight", bias: Tensor | None, out_dtype:
     return (total if bias is None else total + bias).to(out_dtype)
 
 
-def linear_apart(x: Tensor, packed: "QuantisedWeight") -> Tensor:
+def linear_apart(x: Tensor, packed: CodedData) -> Tensor:
     return _exact_sums(x, packed).float()
 
 
-def _exact_sums(x: Tensor, packed: "QuantisedWeight") -> Tensor:
+def _exact_sums(x: Tensor, packed: CodedData) -> Tensor:
     """Returns each segment's sums, float64 [S, T, N]."""
     levels, scales, minima, bounds = packed.data
     sums = torch.zeros(packed.segments, len(x), packed.out_features, dtype=torch.float64)
@@ -53,7 +50,7 @@ def _exact_sums(x: Tensor, packed: "QuantisedWeight") -> Tensor:
     return sums
 
 
-def weight_rows(packed: "QuantisedWeight", ids: Tensor) -> Tensor:
+def weight_rows(packed: CodedData, ids: Tensor) -> Tensor:
     levels, scales, minima, bounds = packed.data
     pieces = torch.repeat_interleave(bounds[:, 1] - bounds[:, 0])
     values = levels[ids] * scales[ids][:, pieces]

@@ -1,29 +1,18 @@
 """The recurrence of linear attention and of state-space models: each head has a matrix, which every token changes."""
 
-from typing import Protocol
-
 import torch
 from torch import Tensor
 
 from penstock.kernels import dispatch
 from penstock.kernels.checks import FLOATS, check_axes, check_rows, check_tensor
+from penstock.kernels.recurrence import reference
 from penstock.kernels.recurrence.heads import RecurrentHeads
 from penstock.kernels.recurrent_state import StateRows
 
-NORM_EPS = 1e-6
-"""The term that is added to the squared length of q and of k before they are divided by it."""
 MAX_DIM = 512
 
 
-class Implementation(Protocol):
-    """Says what the module of each kernel set offers."""
-
-    def recurrence(
-        self, qkv: Tensor, steps: Tensor, gates: Tensor | None, heads: RecurrentHeads, matrices: Tensor, rows: StateRows
-    ) -> Tensor: ...
-
-
-_implementation: Implementation = dispatch.choose("recurrence")
+_recurrence = dispatch.choose(reference.recurrence)
 
 
 def recurrence(
@@ -57,4 +46,4 @@ def recurrence(
     shape = (len(matrices), num_heads, heads.key_dim, heads.value_dim)
     check_rows(op, "matrices", matrices, shape, torch.float32)
     rows.check(op)
-    return _implementation.recurrence(qkv, steps, gates, heads, matrices, rows)
+    return _recurrence(qkv, steps, gates, heads, matrices, rows)

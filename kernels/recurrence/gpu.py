@@ -5,8 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from penstock.kernels.recurrence import NORM_EPS
-from penstock.kernels.recurrence.heads import RecurrentHeads
+from penstock.kernels.recurrence.heads import NORM_EPS, RecurrentHeads
 from penstock.kernels.recurrent_state import StateRows
 
 MATRIX = 4096

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+NORM_EPS = 1e-6
+"""The term that is added to the squared length of q and of k before they are divided by it."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecurrentHeads:

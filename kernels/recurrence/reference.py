@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from penstock.kernels.recurrence import NORM_EPS
-from penstock.kernels.recurrence.heads import RecurrentHeads
+from penstock.kernels.recurrence.heads import NORM_EPS, RecurrentHeads
 from penstock.kernels.recurrent_state import StateRows
 
 

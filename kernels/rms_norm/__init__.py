@@ -1,20 +1,12 @@
 """Root mean square layer normalisation (Zhang and Sennrich 2019), with the residual sum in front of it."""
 
-from typing import Protocol
-
 from torch import Tensor
 
 from penstock.kernels import dispatch
 from penstock.kernels.checks import FLOATS, check_axes, check_tensor
+from penstock.kernels.rms_norm import reference
 
-
-class Implementation(Protocol):
-    """Says what the module of each kernel set offers."""
-
-    def rms_norm(self, x: Tensor, weight: Tensor, eps: float, residual: Tensor | None) -> tuple[Tensor, Tensor]: ...
-
-
-_implementation: Implementation = dispatch.choose("rms_norm")
+_rms_norm = dispatch.choose(reference.rms_norm)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, residual: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -31,4 +23,4 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, residual: Tensor | None = No
     check_tensor(op, "weight", weight, (x.shape[1],), *FLOATS)
     if residual is not None:
         check_tensor(op, "residual", residual, x.shape, x.dtype)
-    return _implementation.rms_norm(x, weight, eps, residual)
+    return _rms_norm(x, weight, eps, residual)

@@ -1,23 +1,13 @@
 """Rotary position embedding (Su et al. 2021)."""
 
-from typing import Protocol
-
 import torch
 from torch import Tensor
 
 from penstock.kernels import dispatch
 from penstock.kernels.checks import FLOATS, check_axes, check_rotation, check_rows, check_tensor
+from penstock.kernels.rope import reference
 
-
-class Implementation(Protocol):
-    """Says what the module of each kernel set offers."""
-
-    def rope(
-        self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, positions: Tensor, is_interleaved: bool
-    ) -> tuple[Tensor, Tensor]: ...
-
-
-_implementation: Implementation = dispatch.choose("rope")
+_rope = dispatch.choose(reference.rope)
 
 
 def rope(
@@ -45,4 +35,4 @@ def rope(
     check_tensor(op, "sin", sin, cos.shape, torch.float32)
     check_tensor(op, "positions", positions, (num_tokens,), torch.int64)
     check_rotation(op, cos, head_dim)
-    return _implementation.rope(q, k, cos, sin, positions, is_interleaved)
+    return _rope(q, k, cos, sin, positions, is_interleaved)

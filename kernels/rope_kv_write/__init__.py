@@ -1,25 +1,14 @@
 """`rope`, and `kv_write` of the K that it gives, in one op: on a GPU in one launch."""
 
-from typing import Protocol
-
 import torch
 from torch import Tensor
 
 from penstock.kernels import dispatch
 from penstock.kernels.checks import FLOATS, check_axes, check_rotation, check_rows, check_tensor
 from penstock.kernels.kv_cache import KvCache
+from penstock.kernels.rope_kv_write import reference
 
-
-class Implementation(Protocol):
-    """Says what the module of each kernel set offers."""
-
-    def rope_kv_write(
-        self, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, positions: Tensor, is_interleaved: bool,
-        cache: KvCache, slot_mapping: Tensor,
-    ) -> Tensor: ...
-
-
-_implementation: Implementation = dispatch.choose("rope_kv_write")
+_rope_kv_write = dispatch.choose(reference.rope_kv_write)
 
 
 def rope_kv_write(
@@ -50,4 +39,4 @@ def rope_kv_write(
     check_rotation(op, cos, cache.head_dim)
     for name, column in (("positions", positions), ("slot_mapping", slot_mapping)):
         check_tensor(op, name, column, (num_tokens,), torch.int64)
-    return _implementation.rope_kv_write(q, k, v, cos, sin, positions, is_interleaved, cache, slot_mapping)
+    return _rope_kv_write(q, k, v, cos, sin, positions, is_interleaved, cache, slot_mapping)

@@ -1,24 +1,17 @@
 """The choice of experts for each token (Shazeer et al. 2017)."""
 
-from typing import Protocol
-
 import torch
 from torch import Tensor
 
 from penstock.kernels import dispatch
 from penstock.kernels.checks import check_axes, check_tensor
+from penstock.kernels.route import reference
 from penstock.kernels.route.form import RouteForm
 
 MAX_EXPERTS = 4096
 
 
-class Implementation(Protocol):
-    """Says what the module of each kernel set offers."""
-
-    def route(self, logits: Tensor, bias: Tensor | None, form: RouteForm) -> tuple[Tensor, Tensor]: ...
-
-
-_implementation: Implementation = dispatch.choose("route")
+_route = dispatch.choose(reference.route)
 
 
 def route(logits: Tensor, bias: Tensor | None, form: RouteForm) -> tuple[Tensor, Tensor]:
@@ -45,4 +38,4 @@ def route(logits: Tensor, bias: Tensor | None, form: RouteForm) -> tuple[Tensor,
             form.top_groups * size < form.top_k) or not 0 < form.group_best <= size:
         raise ValueError(f"{op}: {form.top_k} experts from {form.top_groups} of {form.num_groups} groups, the "
                          f"{form.group_best} best of each for its score, do not fit {num_experts} experts")
-    return _implementation.route(logits, bias, form)
+    return _route(logits, bias, form)

@@ -1,28 +1,18 @@
 """Chooses the next token of each row by penalties, cutoffs and noise that depends on nothing but the row itself."""
 
-from typing import Protocol
-
 import torch
 from torch import Tensor
 
 from penstock.kernels import dispatch
 from penstock.kernels.checks import check_axes, check_tensor
+from penstock.kernels.sample import reference
 from penstock.kernels.sample.parameters import COLUMNS, Biases, History, Sampled, SampleParameters
 from penstock.kernels.sample.ragged import WORD
 
 __all__ = ["Biases", "History", "SampleParameters", "Sampled", "sample"]
 
 
-class Implementation(Protocol):
-    """Says what the module of each kernel set offers."""
-
-    def sample(
-        self, logits: Tensor, parameters: SampleParameters, history: History, biases: Biases, masks: Tensor,
-        top_width: int,
-    ) -> Sampled: ...
-
-
-_implementation: Implementation = dispatch.choose("sample")
+_sample = dispatch.choose(reference.sample)
 
 
 def sample(
@@ -67,4 +57,4 @@ def sample(
     check_axes(op, "masks", masks, "M, words")
     check_tensor(op, "masks", masks, (masks.shape[0], -(-vocabulary // WORD)), torch.int32)
     width = int(parameters.top_n.max()) if top_width is None and num_rows else top_width or 0
-    return _implementation.sample(logits, parameters, history, biases, masks, width)
+    return _sample(logits, parameters, history, biases, masks, width)

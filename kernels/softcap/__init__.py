@@ -1,21 +1,13 @@
 """Softcapping (Bello et al. 2017): numbers are bent into a range."""
 
-from typing import Protocol
-
 import torch
 from torch import Tensor
 
 from penstock.kernels import dispatch
 from penstock.kernels.checks import check_axes, check_tensor
+from penstock.kernels.softcap import reference
 
-
-class Implementation(Protocol):
-    """Says what the module of each kernel set offers."""
-
-    def softcap(self, x: Tensor, cap: float) -> Tensor: ...
-
-
-_implementation: Implementation = dispatch.choose("softcap")
+_softcap = dispatch.choose(reference.softcap)
 
 
 def softcap(x: Tensor, cap: float) -> Tensor:
@@ -27,4 +19,4 @@ def softcap(x: Tensor, cap: float) -> Tensor:
     check_tensor("softcap", "x", x, x.shape, torch.float32)
     if cap <= 0:
         raise ValueError(f"softcap: cap {cap} must be above 0")
-    return _implementation.softcap(x, cap)
+    return _softcap(x, cap)

@@ -119,7 +119,7 @@ def mixtures() -> None:
         gate_up = DenseWeight(2 * inner, 2048, 1, dtype, torch.ones(2 * inner, 2048, dtype=dtype))
         down = DenseWeight(2048, inner, 8, dtype, torch.ones(2048, inner, dtype=dtype))
         bias = None if kind is Activation.SILU else torch.ones(4, 2 * inner, dtype=dtype)
-        with mock.patch("penstock.kernels.experts._implementation", experts):
+        with mock.patch("penstock.kernels.experts._prepare", experts.prepare):
             layer = Experts([gate_up] * 4, [down] * 4, kind, bias)
         for is_deterministic in (False, True):
             with mock.patch.object(dispatch, "is_deterministic", lambda chosen=is_deterministic: chosen):
