@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.launcher.nodes import Alone, LostElsewhere, Nodes
 from penstock.launcher.processes import BACKOFF_SECONDS, Cause, Process, Program, started
+from penstock.launcher.progress_watch import ProgressWatch, followed
 from penstock.launcher.shard_memory import ShardMemory
-from penstock.launcher.silence import Silence, followed
 from penstock.launcher.watch import Watch, watched
 from penstock.router.fleet.errors import FleetError
 from penstock.system.arguments import InvalidArgument
@@ -148,7 +148,7 @@ class Group:
                 watched(target, self._step_timeout, partial(getattr, shard, "is_ready"), self._tls,
                         partial(self._note_health, target)))
                 for shard, target in zip(shards, self._targets, strict=True)]
-            loads: list[Silence] = []
+            loads: list[ProgressWatch] = []
             for shard in shards:
                 loads.append(await watching.enter_async_context(followed(
                     shard, self._startup_timeout, on_sign=partial(self._note_progress, loads))))
@@ -179,14 +179,14 @@ class Group:
         if target == self._targets[0]:
             self.is_draining = health.is_draining
 
-    def _note_progress(self, loads: Sequence[Silence]) -> None:
+    def _note_progress(self, loads: Sequence[ProgressWatch]) -> None:
         """Takes a sign of one shard for all, since those that have loaded their part wait for the others."""
         _forget_silence(loads)
         self._nodes.note_progress()
         self._on_progress()
 
 
-def _forget_silence(loads: Sequence[Silence]) -> None:
+def _forget_silence(loads: Sequence[ProgressWatch]) -> None:
     for load in loads:
         load.seconds = 0.0
 
@@ -203,7 +203,7 @@ def _kill(shards: Sequence[Process]) -> None:
 
 
 def _loss(
-    shards: Sequence[Process], watches: Sequence[Watch], loads: Sequence[Silence],
+    shards: Sequence[Process], watches: Sequence[Watch], loads: Sequence[ProgressWatch],
     elsewhere: "asyncio.Future[LostElsewhere]",
 ) -> Loss:
     """Makes the loss of the shards that are dead, or if none is, of those that hang or do not answer, or of those that

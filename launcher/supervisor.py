@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from penstock.launcher.group import Group
 from penstock.launcher.processes import BACKOFF_SECONDS, Cause, Process, Program, started
-from penstock.launcher.silence import followed
+from penstock.launcher.progress_watch import followed
 from penstock.router.notices import Notice, NoticePipe
 from penstock.system.arguments import USAGE_ERROR, InvalidArgument
 
@@ -168,14 +168,14 @@ class Supervisor(UntilSignal):
             except (OSError, InvalidArgument) as error:
                 return Cause.of_failed_start(program.name, error)
             self._running[program.name] = router
-            silence = await stack.enter_async_context(followed(router, self._startup_timeout, self._silence_limit))
-            await asyncio.wait([router.ended, self._stop, silence.is_over], return_when=asyncio.FIRST_COMPLETED)
+            watch = await stack.enter_async_context(followed(router, self._startup_timeout, self._silence_limit))
+            await asyncio.wait([router.ended, self._stop, watch.is_over], return_when=asyncio.FIRST_COMPLETED)
             if self._stop.done():
                 router.send_signal(signal.SIGTERM)
                 await asyncio.wait([router.ended], timeout=self._drain_timeout + DRAIN_SLACK_SECONDS)
                 if router.status is None:
                     log.warning("%s had requests left after %g s", router.name, self._drain_timeout)
-        return Cause(router.name, silence.finding or router.ending, router)
+        return Cause(router.name, watch.finding or router.ending, router)
 
 
 def give_up(causes: Sequence[Cause], is_refusal: bool) -> int:

@@ -35,7 +35,7 @@ from penstock.router.serving import LAST_WORDS_SECONDS, answer, describe, server
 from penstock.router.text.encoding import TokenizerError
 from penstock.router.text.tokenizer import Tokenizer
 from penstock.system.arguments import USAGE_ERROR, InvalidArgument
-from penstock.system.at_rest import settle
+from penstock.system.heap import freeze_heap
 from penstock.system.leftovers import remove_leftovers
 from penstock.system.names import as_given
 from penstock.system.signs import Sign
@@ -162,7 +162,7 @@ class Process:
         driving.add_done_callback(end_router)
         await server.start(config.engine_socket)
         self.tell_ready()
-        settle()
+        freeze_heap()
         describe(config, engine.facts, engine.limits)
         await self.stop.wait()
         # Fronts that are to end, too, answer within that time; others go on with the next process, and at once if the

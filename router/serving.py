@@ -19,10 +19,10 @@ from penstock.router.config import RouterConfig
 from penstock.router.generation.service import ServerInfo, Service, Services
 from penstock.router.keys import Keys
 from penstock.router.limits import Limits
-from penstock.router.memory_promise import promise
+from penstock.router.memory_ceiling import memory_ceiling
 from penstock.system import addresses
 from penstock.system.arguments import InvalidArgument
-from penstock.system.at_rest import settle
+from penstock.system.heap import freeze_heap
 from penstock.system.release import VERSION
 
 if TYPE_CHECKING:
@@ -69,11 +69,11 @@ async def answer(
         is_shared = config.role == "front"
         await Site(runner, listener, backlog=BACKLOG, ssl_context=ssl_context, is_shared=is_shared).start()
         tell_ready()
-        settle()
+        freeze_heap()
         others = service.tokenizer.most_memory(limits.payload_limit)
         if not is_shared:
             describe(config, facts, limits, others)
-        elif config.number == 0 and (found := promise(limits, 0, others)):
+        elif config.number == 0 and (found := memory_ceiling(limits, 0, others)):
             log.info("each of %d processes for clients: %s", config.api_workers, found)
         if config.number == 0:
             log.info("Serving at %s, for example:\n\n    %s\n", url(config),
@@ -121,7 +121,7 @@ def describe(config: RouterConfig, facts: Facts, limits: Limits, others: int = 0
         log.info("answers may change with the batch%s; their kernels and number formats (numerics): %s",
                  ", which --deterministic prevents" if facts.keeps_bits else ", as a trial has shown of this model",
                  facts.numerics)
-    if found := promise(limits, facts.num_blocks, others):
+    if found := memory_ceiling(limits, facts.num_blocks, others):
         log.info("%s", found)
 
 

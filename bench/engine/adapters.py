@@ -30,7 +30,7 @@ from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig, physical_cores
 from penstock.shard.execution.executor import Executor
 from penstock.shard.weights.sites import Adaptable
-from penstock.system.at_rest import settle
+from penstock.system.heap import freeze_heap
 
 FIRST_ID = 16                            # behind the special tokens
 
@@ -167,7 +167,7 @@ def main(
         folders = [write_adapter(Path(directory) / str(seed), adaptable, rank, seed) for seed in range(count)]
         for number, folder in enumerate(folders, 1):
             executor.adapters.load(number, folder).result()
-        settle()
+        freeze_heap()
         runs = Runs(executor)
         print(f"{count} adapters of rank {rank}, {threads} threads, {dispatch.path()}")
         for line in compare(runs, [*cases, Case(f"prefill, {prefill} tokens", 1, prefill, 1)], range(1, count + 1),

@@ -20,7 +20,7 @@ from penstock.kernels import dispatch
 from penstock.shard.communication.distributed import connect
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.executor import Executor
-from penstock.system.at_rest import settle
+from penstock.system.heap import freeze_heap
 
 FIRST_ID = 16                            # behind the special tokens
 STEP_TOKENS = 512                        # of prompts in one step, and of a longer one all of it
@@ -73,7 +73,7 @@ class OwnEngine:
 def main() -> None:
     connection = Connection(int(sys.argv[1]))
     engine = OwnEngine(ShardConfig.from_json(sys.argv[2]))
-    settle()                             # as shards do before they serve
+    freeze_heap()                        # as shards do before they serve
     connection.send(None)
     while request := connection.recv():
         result = engine.run(Trial(**request))

@@ -24,12 +24,12 @@ from penstock.shard.progress import LoadProgress
 from penstock.shard.serving.agreement import Agreement
 from penstock.shard.serving.server import serve
 from penstock.shard.serving.worker import StepObserver, Worker
-from penstock.shard.startup import promise
+from penstock.shard.startup import memory_ceiling
 from penstock.shard.startup.bit_trial import keeps_bits
 from penstock.shard.startup.load import load
 from penstock.shard.startup.measure import MAX_TOKENS, settle_step_tokens
 from penstock.shard.startup.phases import Phases
-from penstock.system.at_rest import settle
+from penstock.system.heap import freeze_heap
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def run(config: ShardConfig, progress: LoadProgress, watch: ParentWatch | None, 
     is_native = executor.model.facts.implementation == NATIVE
     shard = describe(executor, step_tokens, is_native or steps.submit(keeps_bits, executor, group).result())
     facts = shard.facts
-    settle()
+    freeze_heap()
     phases.end("first steps")
     log.info("kernels %s, dtype %s, %d blocks of %d tokens, %d threads, %d prompt tokens a step, numerics %s; %s; %s",
              dispatch.path(), facts.dtype, facts.num_blocks, facts.block_size, num_threads,
@@ -124,7 +124,7 @@ def _measure(config: ShardConfig, executor: Executor, group: distributed.Group) 
         return settle()
     kv = max(sum(layer.data.nbytes for layer in memory.caches),  # what comes with each sequence has the same room
              memory.bounds.num_blocks * memory.kv_shape.block_bytes)
-    step_tokens, found = promise.measured(
+    step_tokens, found = memory_ceiling.measured(
         settle, kv, config.max_step_tokens, config.max_step_rows * memory.bounds.vocab_size, config.adapter_memory)
     if found is not None:
         log.info("%s", found)

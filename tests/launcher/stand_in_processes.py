@@ -238,11 +238,11 @@ def _router(arguments: Sequence[str]) -> None:
 
 def _launcher(arguments: Sequence[str]) -> None:
     from penstock.launcher import launch as launcher
-    from penstock.launcher import programs, silence, watch
+    from penstock.launcher import programs, progress_watch, watch
     from penstock.launcher.processes import Program
     from penstock.system import child_environment
     watch.POLL_SECONDS, watch.CALL_SECONDS = 0.05, 0.5
-    silence.POLL_SECONDS = 0.05
+    progress_watch.POLL_SECONDS = 0.05
     launcher.LEAST_SILENCE_SECONDS = 1.5
     programs.program_of = lambda name, module, arguments: Program(
         name, [sys.executable, __file__, module, *arguments], gives_signs=True)

@@ -7,9 +7,9 @@ import time
 
 import psutil
 
-from penstock.shard.startup import promise
+from penstock.shard.startup import memory_ceiling
+from penstock.shard.startup.memory_ceiling import MemoryCeiling
 from penstock.shard.startup.phases import Phases
-from penstock.shard.startup.promise import Promise
 
 MIB = 1 << 20
 
@@ -18,14 +18,14 @@ IN_A_NEW_PROCESS = """
 import numpy as np
 import psutil
 
-from penstock.shard.startup import promise
+from penstock.shard.startup import memory_ceiling
 
 def run_steps():
     assert np.ones({taken}, np.uint8).any()
     return 128
 
 before = psutil.Process().memory_info().rss
-step_tokens, found = promise.measured(run_steps, kv=5 << 20, max_step_tokens=512, logits=1000)
+step_tokens, found = memory_ceiling.measured(run_steps, kv=5 << 20, max_step_tokens=512, logits=1000)
 print(before, step_tokens, found.used, found.kv, found.step, found.most, found, sep="\\n")
 """
 
@@ -39,15 +39,15 @@ def test_memory_that_steps_take_for_a_while_is_promised() -> None:
     assert (step_tokens, kv) == (128, 5 * MIB)
     assert before * 0.9 < used < before + taken / 2
     assert taken * 0.9 * 2 * 4 < step < taken * 1.3 * 2 * 4
-    assert most == used + kv + step + promise.OTHER_BYTES
+    assert most == used + kv + step + memory_ceiling.OTHER_BYTES
     [told, *parts] = map(int, re.findall(r"\d+", sentence))
     assert 0 <= sum(parts) - told <= len(parts)
 
 
 def test_promises_that_the_machine_cannot_keep() -> None:
     """What the shards use already is taken, and so is their KV memory where it is reserved."""
-    found = Promise(used=500 * MIB, kv=100 * MIB, step=20 * MIB)
-    more = 20 * MIB + promise.OTHER_BYTES
+    found = MemoryCeiling(used=500 * MIB, kv=100 * MIB, step=20 * MIB)
+    more = 20 * MIB + memory_ceiling.OTHER_BYTES
     assert not found.excess(2 * more, num_shards=2, is_kv_reserved=True)
     assert found.excess(2 * more - MIB, num_shards=2, is_kv_reserved=True) == (
         "2 shards may come to use 136 MiB more, and 135 MiB are available: set --kv-memory, --max-batch-prefill-tokens "

@@ -10,7 +10,7 @@ from penstock.launcher.processes import Process
 POLL_SECONDS = 0.5
 
 
-class Silence:
+class ProgressWatch:
     """Follows the signs of one process; `followed` makes it.
 
     Times are sums of intervals, as `Watch` has them, so that a machine that was suspended makes no process silent.
@@ -53,12 +53,12 @@ class Silence:
 @asynccontextmanager
 async def followed(
     process: Process, start_limit: float, limit: float | None = None, on_sign: Callable[[], None] = lambda: None
-) -> AsyncIterator[Silence]:
+) -> AsyncIterator[ProgressWatch]:
     """Follows a process while the block runs. It may be silent for `start_limit` seconds until it is ready, since it
     loads; then for `limit`, or for ever. `on_sign` is called for the signs that came."""
-    silence = Silence(process, start_limit, limit, on_sign)
+    watch = ProgressWatch(process, start_limit, limit, on_sign)
     try:
-        yield silence
+        yield watch
     finally:
-        silence.is_over.cancel()
-        await asyncio.wait([silence.is_over])
+        watch.is_over.cancel()
+        await asyncio.wait([watch.is_over])

@@ -16,7 +16,7 @@ MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class MemoryCeiling:
     """The bytes that a shard uses at the most: `used` when it has started, and what is added for each purpose."""
 
     used: int
@@ -29,8 +29,8 @@ class Promise:
         return self.used + self.kv + self.step + self.adapters + OTHER_BYTES
 
     def excess(self, available: int, num_shards: int, is_kv_reserved: bool) -> str:
-        """Says that all shards together promise more than what is `available` besides what they have; empty if they do
-        not."""
+        """Says that all shards together may come to use more than is `available` besides what they have; empty if they
+        do not."""
         needed = num_shards * (self.most - self.used - (self.kv if is_kv_reserved else 0))
         if needed <= available:
             return ""
@@ -46,8 +46,8 @@ class Promise:
 
 def measured(
     measure: Callable[[], int], kv: int, max_step_tokens: int, logits: int, adapters: int = 0
-) -> tuple[int, Promise | None]:
-    """Returns the step tokens that `measure` finds by running steps, and the promise that follows from the memory that
+) -> tuple[int, MemoryCeiling | None]:
+    """Returns the step tokens that `measure` finds by running steps, and the ceiling that follows from the memory that
     it took for them; None where the system does not tell.
 
     `kv` are the bytes of the KV memory, `adapters` those of all adapters at once, `logits` how many a step has at the
@@ -61,7 +61,7 @@ def measured(
     if not found:
         return step_tokens, None
     step = max(0, found["VmHWM"] - found["VmRSS"]) * 2 * max(step_tokens, max_step_tokens) // step_tokens
-    return step_tokens, Promise(found["VmRSS"] - found["RssShmem"], kv, step + logits * SAMPLING_BYTES,
+    return step_tokens, MemoryCeiling(found["VmRSS"] - found["RssShmem"], kv, step + logits * SAMPLING_BYTES,
                                 adapters)
 
 

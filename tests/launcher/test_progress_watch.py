@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from penstock.launcher import silence
+from penstock.launcher import progress_watch
 from penstock.launcher.group import Group
 from penstock.launcher.processes import Process
 
@@ -16,7 +16,7 @@ LIMIT, START_LIMIT = 0.05, 1000.0
 
 @pytest.fixture(autouse=True)
 def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(silence, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(progress_watch, "POLL_SECONDS", 0.01)
 
 
 def process_that_is_silent() -> Mock:
@@ -30,7 +30,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def test_a_process_that_starts_may_be_silent_for_longer() -> None:
     process = process_that_is_silent()
-    async with silence.followed(process, START_LIMIT, LIMIT) as found:
+    async with progress_watch.followed(process, START_LIMIT, LIMIT) as found:
         await until(lambda: found.seconds > 4 * LIMIT)
         assert not found.finding
         process.is_ready, process.num_signs = True, 1
@@ -42,8 +42,8 @@ async def test_while_one_shard_reads_those_that_wait_for_it_are_not_silent() -> 
     group, loads = Group(lambda: [], [], step_timeout=1, startup_timeout=1), []
     waits, reads = process_that_is_silent(), process_that_is_silent()
     on_sign = partial(group._note_progress, loads)
-    async with (silence.followed(waits, 10 * LIMIT, on_sign=on_sign) as waiting,
-                silence.followed(reads, 10 * LIMIT, on_sign=on_sign) as reading):
+    async with (progress_watch.followed(waits, 10 * LIMIT, on_sign=on_sign) as waiting,
+                progress_watch.followed(reads, 10 * LIMIT, on_sign=on_sign) as reading):
         loads += [waiting, reading]
         for _ in range(100):
             reads.num_signs += 1

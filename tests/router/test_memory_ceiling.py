@@ -4,28 +4,27 @@ import re
 
 import psutil
 
-from penstock.router import memory_promise
-from penstock.router.memory_promise import promise
+from penstock.router.memory_ceiling import OTHER_BYTES, memory_ceiling
 from tests.fakes import FACTS, LIMITS
 
 MIB = 1 << 20
 
 
 def test_it_is_the_sum_of_what_each_purpose_takes() -> None:
-    said, others = promise(LIMITS, FACTS.num_blocks, 100 * MIB).split("; ")
+    said, others = memory_ceiling(LIMITS, FACTS.num_blocks, 100 * MIB).split("; ")
     [most, used, cached, requests, bodies, other] = map(int, re.findall(r"\d+", said))
     assert 0 <= used + cached + requests + bodies + other - most <= 5
     assert abs(used - psutil.Process().memory_info().rss / MIB) < 16
     assert cached == 1, "256 blocks"
     assert requests == 128 * (64 + 512) // 1024
-    assert other == memory_promise.OTHER_BYTES // MIB
+    assert other == OTHER_BYTES // MIB
     assert bodies == -(-8 * 4 * (2_000_000 + (1 << 18)) // MIB)
     assert others == "while long texts are tokenised, at most 100 MiB in other processes"
-    assert "; " not in promise(LIMITS, FACTS.num_blocks)
+    assert "; " not in memory_ceiling(LIMITS, FACTS.num_blocks)
 
 
 def test_a_process_that_only_answers_clients_finds_nothing_cached() -> None:
-    said = promise(LIMITS, 0, MIB)
+    said = memory_ceiling(LIMITS, 0, MIB)
     most, *parts = map(int, re.findall(r"(\d+)(?= MiB of memory| of program| for)", said))
     assert "cached" not in said
     assert 0 <= sum(parts) - most <= 5

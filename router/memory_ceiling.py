@@ -18,7 +18,7 @@ BODY_FACTOR = 8
 MIB = 1 << 20
 
 
-def promise(limits: Limits, num_blocks: int, others: int = 0) -> str:
+def memory_ceiling(limits: Limits, num_blocks: int, others: int = 0) -> str:
     """Says how much memory this process of the router uses at the most, and its processes for long texts `others`
     beside it; empty where the system does not tell how much it uses now. `num_blocks` are found by its prefix cache: 0
     in one that answers clients with what another computes."""
