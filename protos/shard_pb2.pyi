@@ -235,18 +235,23 @@ class Row(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., start: _Optional[int] = ..., from_last_sample: _Optional[bool] = ..., token_ids: _Optional[bytes] = ..., new_blocks: _Optional[_Iterable[int]] = ..., output: _Optional[_Union[Output, str]] = ..., initial_state: _Optional[_Union[InitialState, _Mapping]] = ..., late_mask: _Optional[bool] = ..., prompt_logprob_ids: _Optional[bytes] = ..., num_drafts: _Optional[int] = ..., num_proposals: _Optional[int] = ...) -> None: ...
 
 class InitialState(_message.Message):
-    __slots__ = ("sampling", "prompt_length", "history_ids", "trace", "adapter")
+    __slots__ = ("sampling", "prompt_length", "history_ids", "side_inputs")
+    class SideInputsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LENGTH_FIELD_NUMBER: _ClassVar[int]
     HISTORY_IDS_FIELD_NUMBER: _ClassVar[int]
-    TRACE_FIELD_NUMBER: _ClassVar[int]
-    ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    SIDE_INPUTS_FIELD_NUMBER: _ClassVar[int]
     sampling: Sampling
     prompt_length: int
     history_ids: bytes
-    trace: bytes
-    adapter: int
-    def __init__(self, sampling: _Optional[_Union[Sampling, _Mapping]] = ..., prompt_length: _Optional[int] = ..., history_ids: _Optional[bytes] = ..., trace: _Optional[bytes] = ..., adapter: _Optional[int] = ...) -> None: ...
+    side_inputs: _containers.ScalarMap[str, bytes]
+    def __init__(self, sampling: _Optional[_Union[Sampling, _Mapping]] = ..., prompt_length: _Optional[int] = ..., history_ids: _Optional[bytes] = ..., side_inputs: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
 
 class Sampling(_message.Message):
     __slots__ = ("do_sample", "seed", "branch", "watermark", "repetition_penalty", "share_penalty", "frequency_penalty", "presence_penalty", "bias_ids", "bias_values", "banned_ids", "min_tokens", "temperature", "top_k", "top_p", "typical_p", "min_p", "raw_logprobs", "top_n")

@@ -15,6 +15,7 @@ from penstock.contract.step_result import StepResult
 from penstock.contract.stream_limits import StreamLimits
 from penstock.router.fleet.errors import AdapterRefusedError, FleetError
 from penstock.router.limits import Limits
+from tests.adapter_inputs import number_in
 
 FACTS = Facts(
     memory_id="one",
@@ -102,7 +103,7 @@ class ScriptedFleet:
             assert row.late_mask == any(slot == row.slot for slot, _, _ in plan.masked)
             if row.initial_state is not None:
                 self._top_n[row.slot] = row.initial_state.sampling.top_n
-                self.slot_adapters[row.slot] = row.initial_state.adapter
+                self.slot_adapters[row.slot] = number_in(row.initial_state)
             assert not (number := self.slot_adapters[row.slot]) or number in self.adapters, "its adapter is not loaded"
 
     async def submit_masks(self, step_id: int, masks: Mapping[int, bytes]) -> None:

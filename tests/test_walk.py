@@ -7,34 +7,16 @@ import asyncio
 import re
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType
 
-import grpc
 import pytest
-from aiohttp.test_utils import TestClient, TestServer
 
 from penstock.kernels import dispatch
-from penstock.router.app import make_app
-from penstock.router.engine.engine import Engine
-from penstock.router.fleet.fleet import GrpcFleet
-from penstock.router.generation.poison_memory import PoisonMemory
-from penstock.router.generation.service import ServerInfo, Service, Services
-from penstock.router.groups.groups import Groups
-from penstock.router.metrics.metrics import Metrics
-from penstock.router.text.tokenizer import Tokenizer
-from penstock.shard.communication.distributed import Group
-from penstock.shard.config import ShardConfig
-from penstock.shard.execution.executor import Executor
-from penstock.shard.execution.facts import describe
-from penstock.shard.serving.agreement import Agreement
-from penstock.shard.serving.server import ShardServicer, generic_handler
-from penstock.shard.serving.worker import Worker
-from tests.fakes import LIMITS
-from tests.paths import DEMO_MODEL, ROOT
+from tests.one_process import router_and_shard
+from tests.paths import ROOT
 
 Hop = tuple[str, str]
 """A file and the qualified name of a function in it."""
@@ -53,32 +35,6 @@ def hop_of(code: CodeType) -> Hop | None:
     if not any(map(path.is_relative_to, rooms)):
         return None
     return str(path.relative_to(ROOT)), code.co_qualname
-
-
-@asynccontextmanager
-async def router_and_shard(folder: Path) -> AsyncIterator[TestClient]:
-    """Serves the demo model from this process; one thread runs the shard's steps."""
-    target = f"unix:{folder}/shard"
-    with ThreadPoolExecutor(1, "steps") as steps:
-        executor = steps.submit(Executor, ShardConfig(model=DEMO_MODEL, kv_memory=1 << 24), Group()).result()
-        worker = Worker(executor, Agreement(Group()), steps, sys.exit)
-        server = grpc.aio.server()
-        server.add_generic_rpc_handlers([generic_handler(ShardServicer(describe(executor, 256), worker))])
-        server.add_insecure_port(target)
-        await server.start()
-        fleet, metrics = GrpcFleet([target]), Metrics(LIMITS)
-        tokenizer = Tokenizer.load(DEMO_MODEL / "tokenizer.json", 1)
-        engine = Groups(LIMITS, metrics)
-        engine.add(Engine(fleet, await fleet.describe(), LIMITS, metrics))
-        info = ServerInfo(model_id="demo", version="0", compute_type="cpu", model_sha=None)
-        service = Service(engine, tokenizer, metrics, info, PoisonMemory(LIMITS.poison_memory))
-        async with TestClient(TestServer(make_app(Services(service)))) as client:
-            while not engine.has_group:
-                await engine.changed.wait()
-                engine.changed.clear()
-            yield client
-        await fleet.close()
-        await server.stop(None)
 
 
 @contextmanager

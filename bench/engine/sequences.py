@@ -9,6 +9,7 @@ from penstock.contract.output import Output
 from penstock.contract.plan import Plan
 from penstock.contract.row import Row
 from penstock.contract.sampling import Sampling
+from penstock.contract.side_inputs import ADAPTER, encode_number
 from penstock.shard.execution.ids import Ids
 
 GREEDY = Sampling()
@@ -32,7 +33,8 @@ class Sequences:
         self.blocks_each = -(-self.end // block_size)
         self._block_size = block_size
         self._samplings = samplings or [GREEDY] * len(prompts)
-        self._adapters = adapters or [0] * len(prompts)
+        self._side_inputs = [{ADAPTER: encode_number(number)} if number else {}
+                             for number in adapters or [0] * len(prompts)]
         self._first_slot = first_slot
         given, needed = np.fromiter(blocks, np.int32), len(prompts) * self.blocks_each
         if len(given) < needed:
@@ -64,7 +66,7 @@ class Sequences:
     def _prompt_row(self, index: int, start: int, end: int) -> Row:
         state = None
         if start == 0:
-            state = InitialState(self._samplings[index], self.length, adapter=self._adapters[index])
+            state = InitialState(self._samplings[index], self.length, side_inputs=self._side_inputs[index])
         return Row(self._first_slot + index, start, self.prompts[index][start:end],
                    new_blocks=self._new_blocks(index, start, end),
                    output=Output.SAMPLE if end == self.length else Output.NONE, initial_state=state)

@@ -39,9 +39,9 @@ class Adapter:
     """Of its weights on a shard, in the model's dtype; its tables take a few per cent more."""
 
     @property
-    def namespace(self) -> str:
+    def identity(self) -> bytes:
         """Names it to the prefix cache. Two names of equal files share nothing, as two adapters would not."""
-        return f"{self.name}\n{self.digest}\n{self.config_digest}"
+        return f"{self.name}\n{self.digest}\n{self.config_digest}".encode("utf-8", "surrogatepass")
 
 
 class Registry:

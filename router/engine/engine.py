@@ -12,6 +12,7 @@ from math import isnan
 
 from penstock.contract.facts import Facts
 from penstock.contract.plan import Plan
+from penstock.contract.side_inputs import namespace_of
 from penstock.contract.step_result import StepResult
 from penstock.contract.stream_limits import StreamLimits
 from penstock.router.adapters.registry import Adapter, Registry
@@ -21,6 +22,7 @@ from penstock.router.engine.guessers import Guessers
 from penstock.router.engine.receiver import Receiver
 from penstock.router.engine.request import Request
 from penstock.router.engine.request_table import RequestState, RequestTable
+from penstock.router.engine.side_inputs import side_inputs_of
 from penstock.router.engine.steps_in_flight import StepsInFlight
 from penstock.router.engine.transfer import Transfer
 from penstock.router.errors import GenerationError, KilledGroup, RouterError, Unhealthy
@@ -133,9 +135,8 @@ class Engine:
             raise self._too_long()
         if len(request.input_ids) + request.max_new_tokens > self._limits_at_start.max_total_tokens:
             raise self._too_long()
-        adapter = request.adapter
-        if adapter is not None:
-            self._adapters.use(adapter)
+        if request.adapter is not None:
+            self._adapters.use(request.adapter)
         sequence_id, self._next_id = self._next_id, self._next_id + 1
         receiver.bind(lambda: self._requests.cancel(sequence_id))
         tokens = [*request.input_ids, *output_so_far]
@@ -151,8 +152,7 @@ class Engine:
             max_length=len(request.input_ids) + request.max_new_tokens, sampling=request.sampling,
             ignore_eos=request.ignore_eos, stop_token_ids=request.stop_token_ids,
             has_grammar=request.grammar is not None, wants_prompt_logprobs=request.wants_prompt_logprobs,
-            trace=request.trace.context if request.trace else b"",
-            namespace=adapter.namespace if adapter else "", adapter=adapter.number if adapter else 0))
+            side_inputs=side_inputs_of(request)))
         self._work.set()
 
     def may_leave(self) -> list[tuple[int, Request]]:
@@ -183,7 +183,7 @@ class Engine:
 
     def hit_tokens(self, request: Request) -> int:
         """Returns how many tokens of a request's prompt are computed already, or will be."""
-        namespace = request.adapter.namespace if request.adapter else ""
+        namespace = namespace_of(side_inputs_of(request))
         return self._scheduler.hit_blocks(namespace, request.input_ids) * self.facts.block_size
 
     def drop_adapter(self, adapter: Adapter | None) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from penstock.contract.sampling import Sampling
+from penstock.contract.side_inputs import SideInput
 from penstock.router.adapters.registry import Adapter
 from penstock.router.engine.trace import Trace
 from penstock.router.grammar.matcher import Grammar
@@ -34,6 +35,8 @@ class Request:
     """The facts that must decide the answer's bits, as `Facts.bits`; empty if any will do."""
     needs_bits: bool = False
     """Whether the answer must have these bits, for a part of it is known, and not merely should."""
+    side_inputs: tuple[SideInput, ...] = ()
+    """All that the answer depends on beside its prompt and its adapter."""
     shown_ids: frozenset[int] = frozenset()
     """The special tokens whose text is part of the answer."""
     trace: Trace | None = None

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self
 import orjson
 
 from penstock.contract.facts import Facts
+from penstock.contract.side_inputs import namespace_of
 from penstock.router.adapters.registry import Adapter
 from penstock.router.errors import AnotherAnswer, RouterError, ValidationError
 from penstock.router.generation.seeds import derived_seed, seed_of_key
@@ -227,9 +228,10 @@ def _digest(specs: Sequence[GenerationSpec], rendering: Sequence[object]) -> str
 def _content(spec: GenerationSpec) -> list[Any]:
     ignored = spec.parameters.model_extra or {}
     parameters = spec.parameters.model_dump(exclude_defaults=True, exclude={"seed", *ignored})
+    namespace = namespace_of(spec.side_inputs)
     return [spec.inputs, parameters, spec.n, spec.is_greedy, spec.keep_stop, spec.add_special_tokens,
             spec.has_openai_penalties, spec.raw_logprobs, spec.wants_prompt_logprobs, sorted(spec.shown_ids),
-            spec.adapter]
+            spec.adapter, *([namespace] if namespace else [])]
 
 
 async def _adapter(service: Service, specs: Sequence[GenerationSpec]) -> Adapter | None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from penstock.contract.side_inputs import SideInput
 from penstock.router.generation.parameters import Parameters
 
 
@@ -25,8 +26,8 @@ class GenerationSpec:
 
     `inputs` is a text, or token ids. `n` answers share a seed and differ in their noise. With `is_greedy` nothing is
     sampled, whatever the parameters say. With `has_openai_penalties` the frequency penalty counts the output's tokens,
-    instead of weighing shares of all tokens. `raw_logprobs` is as in `Sampling`; `keep_stop`, `wants_prompt_logprobs`
-    and `shown_ids` are as in `Request`. `adapter` is the name of the adapter that is to answer, `names`
+    instead of weighing shares of all tokens. `raw_logprobs` is as in `Sampling`; `keep_stop`, `wants_prompt_logprobs`,
+    `side_inputs` and `shown_ids` are as in `Request`. `adapter` is the name of the adapter that is to answer, `names`
     are for errors.
     """
 
@@ -41,6 +42,7 @@ class GenerationSpec:
     wants_prompt_logprobs: bool = False
     shown_ids: frozenset[int] = frozenset()
     adapter: str | None = None
+    side_inputs: tuple[SideInput, ...] = ()
     names: FieldNames = TGI_NAMES
 
     @property

@@ -106,6 +106,7 @@ async def validate(
         stop_token_ids=frozenset(parameters.stop_token_ids),
         grammar=await _compile(parameters, grammars, spec.names),
         wants_prompt_logprobs=spec.wants_prompt_logprobs,
+        side_inputs=spec.side_inputs,
         shown_ids=spec.shown_ids,
         adapter=None if spec.adapter is None else adapter or await adapters.get(spec.adapter))
     return _answers(request, spec)

@@ -168,7 +168,7 @@ class Scheduler:
         start, end = sequence.computed, min(sequence.prefill_end, sequence.computed + most)
         if not self._batch.grow(sequence, end, is_alone):
             return
-        if sequence.trace:
+        if sequence.is_traced:
             builder.chunks.append((sequence.id, start, end - start))
         builder.add(sequence, prefill_row(sequence, end))
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from penstock.contract.sampling import Sampling
+from penstock.contract.side_inputs import TRACE, SideInput, adapter_of, namespace_of
 from penstock.router.scheduling.cached_block import Node
 from penstock.router.scheduling.death_record import DeathRecord
 from penstock.router.scheduling.finish_reason import FinishReason
@@ -42,10 +43,12 @@ class Sequence:
     max_length: int
     """The most tokens of prompt and output together."""
     sampling: Sampling
-    namespace: str = ""
+    side_inputs: tuple[SideInput, ...] = ()
+    """All that it brings to the shards beside its tokens, each of another kind."""
+    namespace: str = field(default="", init=False)
     """Only sequences of one namespace share blocks."""
-    adapter: int = 0
-    """The number of the adapter that computes it, 0 for none; one of another number has another namespace."""
+    adapter: int = field(default=0, init=False)
+    """The number of the adapter that computes it, 0 for none."""
     ignore_eos: bool = False
     stop_token_ids: frozenset[int] = frozenset()
     """The tokens that end it as the model's end token does, also where `ignore_eos` is set."""
@@ -53,8 +56,6 @@ class Sequence:
     """Whether its samples wait for masks."""
     wants_prompt_logprobs: bool = False
     """The logprobs of the prompt's tokens are wanted. Until all are there nothing is taken from the prefix cache."""
-    trace: bytes = b""
-    """Names the request's span to the shards; empty if the request is not traced."""
     confirmed_only: bool = False
     """Whether nothing is planned for it while a step in flight names it."""
     guesser: Guesser | None = None
@@ -85,8 +86,15 @@ class Sequence:
     """Its record from deaths of groups."""
 
     def __post_init__(self) -> None:
+        if self.side_inputs:
+            self.namespace, self.adapter = namespace_of(self.side_inputs), adapter_of(self.side_inputs)
         if self.age < 0:
             self.age = self.id
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether its request is traced."""
+        return any(each.name == TRACE for each in self.side_inputs)
 
     @property
     def is_suspect(self) -> bool:

@@ -1,7 +1,7 @@
 """Mirrors the router's sequences in the shard's slots; it follows orders and decides nothing."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,13 @@ from penstock.contract.initial_state import InitialState
 from penstock.contract.plan import Plan
 from penstock.contract.row import Row
 from penstock.contract.sampling import Sampling
+from penstock.contract.side_inputs import ADAPTER
 from penstock.contract.stream_limits import StreamLimits
 from penstock.kernels.sample.parameters import PARAMETERS
 from penstock.shard.adapters.store import AdapterStore
 from penstock.shard.devices.device import Device
 from penstock.shard.execution.ids import Ids, as_array
+from penstock.shard.execution.side_inputs import read_side_inputs
 
 
 class OrderError(Exception):
@@ -49,6 +51,7 @@ class Slot:
     banned_ids: Ids
     num_blocks: int = 0
     adapter: int = 0                     # the number of a loaded one; 0 is none
+    side_inputs: Mapping[str, Any] = field(default_factory=dict)  # by kind, as it was read
     is_kept: bool = False                # all tokens so far are kept, each at its position
     has_sample: bool = False             # or will have, once the step that was launched is done
 
@@ -196,8 +199,9 @@ class SlotTable:
         if sampling.top_n > self.bounds.vocab_size:
             raise OrderError(
                 f"slot {slot}: top_n is {sampling.top_n}, the vocabulary has {self.bounds.vocab_size} tokens")
-        if initial_state.adapter and self.adapters.get(initial_state.adapter) is None:
-            raise OrderError(f"slot {slot}: adapter {initial_state.adapter} is not loaded")
+        side_inputs = read_side_inputs(initial_state.side_inputs)
+        if (adapter := side_inputs.get(ADAPTER, 0)) and self.adapters.get(adapter) is None:
+            raise OrderError(f"slot {slot}: adapter {adapter} is not loaded")
         if sampling.watermark and not len(history_ids):
             raise OrderError(f"slot {slot}: a watermark needs history_ids, and there are 0")
         is_kept = sampling.reads_history or self.bounds.draft_context > 0
@@ -205,8 +209,8 @@ class SlotTable:
             self._keep_history(slot, history_ids)
         self._slots[slot] = Slot(
             sampling, initial_state.prompt_length, num_written=start, num_known=len(history_ids),
-            adapter=initial_state.adapter, bias_ids=bias_ids, bias_values=np.array(sampling.bias_values, np.float32),
-            banned_ids=banned_ids, is_kept=is_kept)
+            adapter=adapter, side_inputs=side_inputs, bias_ids=bias_ids,
+            bias_values=np.array(sampling.bias_values, np.float32), banned_ids=banned_ids, is_kept=is_kept)
         for name, column in self.sampling.items():
             column[slot] = getattr(sampling, name)
 

@@ -5,8 +5,7 @@ from math import isfinite
 from penstock.contract.initial_state import InitialState
 from penstock.contract.row import Row
 from penstock.kernels.sample.parameters import PARAMETERS
-
-TRACE_BYTES = 24
+from penstock.shard.execution.side_inputs import read_side_inputs
 
 
 def check_row(row: Row) -> None:
@@ -37,5 +36,7 @@ def _check_initial_state(state: InitialState) -> None:
                          f"{len(sampling.bias_values)} values")
     if not all(map(isfinite, sampling.bias_values)):
         raise ValueError(f".initial_state.sampling.bias_values are {list(sampling.bias_values)}, they must be finite")
-    if len(state.trace) not in (0, TRACE_BYTES):
-        raise ValueError(f".initial_state.trace has {len(state.trace)} bytes, a trace has {TRACE_BYTES}")
+    try:
+        read_side_inputs(state.side_inputs)
+    except ValueError as error:
+        raise ValueError(f".initial_state{error}") from error

@@ -6,6 +6,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
 from penstock.contract.plan import Plan
+from penstock.contract.side_inputs import TRACE
 from penstock.contract.step_result import StepResult
 
 STEPS_A_SPAN = 100
@@ -71,8 +72,8 @@ class StepTracing:
             if row.initial_state is None:
                 continue
             self._traced.pop(row.slot, None)
-            if row.initial_state.trace:
-                self._traced[row.slot] = link = Link(_unpack(row.initial_state.trace))
+            if trace := row.initial_state.side_inputs.get(TRACE):
+                self._traced[row.slot] = link = Link(_unpack(trace))
                 begun.append(link)
         return begun
 

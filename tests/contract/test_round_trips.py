@@ -24,6 +24,7 @@ QUICK = settings(max_examples=60, deadline=None)
 NUMBERS, COUNTS = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 FLOATS = st.floats(width=32, allow_nan=False).map(lambda value: value + 0.0)
 """A zero below 0 is a field that is left out, as any other."""
+TEXTS = st.text(max_size=5)
 IDS = st.lists(NUMBERS, max_size=5).map(tuple)
 TOPS = st.lists(st.lists(st.tuples(NUMBERS, FLOATS), max_size=3).map(tuple), max_size=3).map(tuple)
 LOGPROBS = st.lists(FLOATS, max_size=3).map(tuple)
@@ -32,7 +33,7 @@ SAMPLINGS = st.builds(
     Sampling, seed=COUNTS, bias_ids=IDS, bias_values=LOGPROBS, banned_ids=IDS,
     **dict.fromkeys(("branch", "min_tokens", "top_k", "top_n"), NUMBERS),
     **{each.name: FLOATS for each in fields(Sampling) if type(each.default) is float})
-STATES = st.builds(InitialState, SAMPLINGS, NUMBERS, IDS, st.binary(max_size=24), NUMBERS)
+STATES = st.builds(InitialState, SAMPLINGS, NUMBERS, IDS, st.dictionaries(TEXTS, st.binary(max_size=24), max_size=3))
 TOLD = ("from_last_sample", "is_decode")
 ROWS = st.builds(
     Row, NUMBERS, NUMBERS, IDS, new_blocks=IDS, initial_state=st.none() | STATES, prompt_logprob_ids=IDS,
@@ -41,7 +42,7 @@ ROWS = st.builds(
         **{name: st.just(value) for name, value in Row._field_defaults.items() if name not in TOLD})
 RESULTS = st.builds(RowResult, NUMBERS, st.just((5, 6)), st.tuples(FLOATS, FLOATS), TOPS, LOGPROBS, TOPS) | st.builds(
     RowResult, NUMBERS, st.tuples(NUMBERS), st.tuples(FLOATS), st.just(()), st.just(()), st.just(()))
-TEXTS, SIZES = st.text(max_size=5), st.integers(1, 2**32 - 1)
+SIZES = st.integers(1, 2**32 - 1)
 FACTS = st.builds(Facts, eos_token_ids=st.frozensets(NUMBERS, max_size=3), **{
     each.name: TEXTS if each.type == "str" or each.type is str else NUMBERS for each in fields(Facts)
     if each.type in (str, int)})
@@ -54,12 +55,13 @@ def sent(message: Any) -> Any:
 
 
 def as_tuples(row: Row) -> Row:
-    """The row with tuples for the arrays that ids are read into; what the shards aren't told is off."""
+    """The row with tuples for arrays of ids, and with maps in order; all that the shards aren't told is off."""
     state = row.initial_state
     if state is not None:
         sampling = replace(state.sampling, bias_ids=tuple(state.sampling.bias_ids),
                            banned_ids=tuple(state.sampling.banned_ids))
-        state = replace(state, sampling=sampling, history_ids=tuple(state.history_ids))
+        state = replace(state, sampling=sampling, history_ids=tuple(state.history_ids),
+                        side_inputs=dict(sorted(state.side_inputs.items())))
     return row._replace(token_ids=tuple(row.token_ids), prompt_logprob_ids=tuple(row.prompt_logprob_ids),
                         initial_state=state, is_decode=False)
 

@@ -14,6 +14,7 @@ from penstock.contract.shard_facts import ShardFacts
 from penstock.contract.step_result import StepResult
 from penstock.protos import shard_pb2
 from penstock.shard.serving.checks import check_row
+from tests.adapter_inputs import adapter_value
 
 
 def ids(*values: int) -> bytes:
@@ -30,6 +31,10 @@ def initial_state(**values: object) -> shard_pb2.InitialState:
     return shard_pb2.InitialState(sampling=shard_pb2.Sampling(**{**off, **values}))  # type: ignore[arg-type]
 
 
+def with_side_inputs(**values: bytes) -> shard_pb2.InitialState:
+    return shard_pb2.InitialState(sampling=initial_state().sampling, side_inputs=values)
+
+
 def test_a_row_in_full() -> None:
     values = {
         "do_sample": True, "seed": 2**64 - 1, "branch": 2**32 - 1, "watermark": True, "repetition_penalty": 1.5,
@@ -39,7 +44,7 @@ def test_a_row_in_full() -> None:
     sampling = shard_pb2.Sampling(
         **values, bias_ids=ids(8, 9), bias_values=[0.5, -100], banned_ids=ids(2, 70_000))  # type: ignore[arg-type]
     initial_state = shard_pb2.InitialState(sampling=sampling, prompt_length=9, history_ids=ids(4, 2**32 - 1),
-                                             adapter=6)
+                                             side_inputs=adapter_value(6))
     message = shard_pb2.Plan(step_id=3, cleared_slots=[5, 6], rows=[shard_pb2.Row(
         slot=2, start=8, from_last_sample=True, token_ids=ids(1, 70_000), new_blocks=[3, 2],
         output=shard_pb2.SAMPLE, initial_state=initial_state, late_mask=True, prompt_logprob_ids=ids(70_000, 12))])
@@ -58,7 +63,7 @@ def test_a_row_in_full() -> None:
     assert row.late_mask
     assert list(row.prompt_logprob_ids) == [70_000, 12]
     assert row.initial_state.prompt_length == 9
-    assert row.initial_state.adapter == 6
+    assert row.initial_state.side_inputs == adapter_value(6)
     assert list(row.initial_state.history_ids) == [4, 2**32 - 1]
 
 
@@ -97,6 +102,10 @@ def test_proposals_follow_the_inputs() -> None:
     (plan(initial_state=initial_state(bias_ids=ids(4), bias_values=[math.inf])),
      r"\.bias_values are \[inf\], they must be finite"),
     (plan(initial_state=initial_state(bias_ids=ids(4))), r"has 1 bias_ids and 0 values"),
+    (plan(initial_state=with_side_inputs(image=b"1")),
+     r"plan 3, rows\[0\]\.initial_state\.side_inputs has 'image', known are 'adapter' and 'trace'"),
+    (plan(initial_state=with_side_inputs(adapter=b"1")),
+     r"\.initial_state\.side_inputs\['adapter'\] has 1 bytes, a number has 4"),
     (plan(token_ids=b"", num_proposals=2, output=shard_pb2.SAMPLE), r"plan 3, rows\[0\] has no input tokens"),
     (plan(token_ids=ids(1, 2), num_proposals=2, num_drafts=1, output=shard_pb2.SAMPLE),
      r"plan 3, rows\[0\]\.num_proposals is 2, in a row with 1 drafts; a token is sampled"),

@@ -23,6 +23,7 @@ from penstock.router.scheduling.speculation.speculation import Speculation
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.masks import Masks
 from penstock.shard.serving.checks import check_row
+from tests.adapter_inputs import adapter_value
 from tests.shard.ranks import Outputs, Sampled, execute
 from tests.shard.step_programs import Request, make_mask, mask_seed_at
 
@@ -206,7 +207,8 @@ class _Driver:
 
     def _with_adapter(self, row: Row) -> Row:
         state = row.initial_state
-        return row if state is None else row._replace(initial_state=replace(state, adapter=self._traffic.adapter))
+        return row if state is None else row._replace(initial_state=replace(
+            state, side_inputs=adapter_value(self._traffic.adapter)))
 
     def _masks(self, plan: Plan) -> Masks:
         first_of = {row.slot: row.start + row.num_inputs - row.num_guesses for row in plan.rows}

@@ -15,6 +15,7 @@ from penstock.contract.plan import Plan
 from penstock.contract.row import Row
 from penstock.contract.sampling import Sampling
 from penstock.contract.stream_limits import StreamLimits
+from tests.adapter_inputs import adapter_value
 
 GREEDY = Sampling()
 BLOCK_SIZE = 16
@@ -85,7 +86,7 @@ def make_row(
 def initial(
     prompt_length: int, sampling: Sampling = GREEDY, history: Sequence[int] = (), adapter: int = 0
 ) -> InitialState:
-    return InitialState(sampling, prompt_length, tuple(history), adapter=adapter)
+    return InitialState(sampling, prompt_length, tuple(history), adapter_value(adapter))
 
 
 def prompt_step(step_id: int, slot: int = 0, length: int = 8) -> Plan:

@@ -48,12 +48,12 @@ async def test_a_number_belongs_to_a_name_and_its_files(tmp_path: Path) -> None:
     first, twin = await registry.get("one"), await registry.get("same")
     assert first.digest == twin.digest
     assert first.number != twin.number
-    assert first.namespace != twin.namespace
+    assert first.identity != twin.identity
     registry.remove("one")
     await registry.add(source(other, "one"))
     changed = await registry.get("one")
     assert changed.number not in (first.number, twin.number)
-    assert changed.namespace != first.namespace
+    assert changed.identity != first.identity
     registry.remove("one")
     await registry.add(source(one, "one"))
     assert (await registry.get("one")).number == first.number

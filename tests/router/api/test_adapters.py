@@ -13,6 +13,7 @@ from penstock.router.adapters.source import AdapterSource
 from penstock.router.api.http.access import Access
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.keys import Keys
+from tests.adapter_inputs import number_in
 from tests.fakes import LIMITS
 from tests.router.adapters.folders import write_adapter
 from tests.router.api.conftest import Server, Start, until
@@ -37,7 +38,7 @@ def start_with(start: Start, tmp_path: Path, demo: ChatTemplate) -> StartWith:
 def used(server: Server) -> list[str]:
     """The folders of the adapters of all sequences that began to run; empty for none."""
     paths = {0: "", **server.fleet.adapters}
-    return [paths[state.adapter].rpartition("/")[2] for state in server.fleet.initial_states]
+    return [paths[number_in(state)].rpartition("/")[2] for state in server.fleet.initial_states]
 
 
 async def test_tgis_routes_take_an_adapter_id(start_with: StartWith) -> None:
@@ -90,7 +91,7 @@ async def test_new_requests_are_answered_by_files_that_were_changed(
     assert (before.status, after.status) == (200, 200)
     digests = [digest for _, _, digest in server.fleet.loads]
     assert len({*digests}) == 2
-    assert server.fleet.adapters[server.fleet.initial_states[-1].adapter] == str(tmp_path / "a")
+    assert server.fleet.adapters[number_in(server.fleet.initial_states[-1])] == str(tmp_path / "a")
     gone_on = await server.client.post("/generate_stream", json=body, headers={
         "last-event-id": before.headers["penstock-answer"]})
     assert gone_on.status == 409

@@ -12,6 +12,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from penstock.contract import side_inputs
 from penstock.router.adapters.registry import Registry
 from penstock.router.adapters.source import AdapterSource
 from penstock.router.chat.template import ChatTemplate
@@ -132,7 +133,7 @@ async def test_shards_are_told_of_the_span(traced: Traced) -> None:
     await traced.server.generate("a", max_new_tokens=3)
     context = traced.request().context
     firsts = traced.server.fleet.initial_states
-    assert [first.trace for first in firsts] == [
+    assert [first.side_inputs[side_inputs.TRACE] for first in firsts] == [
         context.trace_id.to_bytes(16, "big") + context.span_id.to_bytes(8, "big")]
 
 
@@ -142,7 +143,7 @@ async def test_a_trace_that_is_not_sampled(traced: Traced) -> None:
         assert response.status == 200
     assert traced.spans == ()
     rows = [row for plan in traced.server.fleet.plans for row in plan.rows]
-    assert {row.initial_state.trace for row in rows if row.initial_state is not None} == {b""}
+    assert [row.initial_state.side_inputs for row in rows if row.initial_state is not None] == [{}]
     assert not any(plan.chunks for plan in traced.server.fleet.plans)
 
 
@@ -167,7 +168,7 @@ async def test_a_lost_group_shows(traced: Traced) -> None:
         "replay", {"penstock.answer.index": 0, "penstock.generated_tokens": 0})
     assert request.start_time < replay.timestamp < request.end_time
     assert len(traced.one("prefill").events) == 2
-    firsts = [state.trace for state in traced.server.fleet.initial_states]
+    firsts = [state.side_inputs[side_inputs.TRACE] for state in traced.server.fleet.initial_states]
     assert len(firsts) == 2
     assert len(set(firsts)) == 1
 
@@ -267,7 +268,7 @@ async def test_what_is_no_generation(traced: Traced) -> None:
 async def test_nothing_is_kept_of_a_request_that_is_not_traced(server: Server) -> None:
     await server.generate("a", max_new_tokens=2)
     rows = [row for plan in server.fleet.plans for row in plan.rows]
-    assert {row.initial_state.trace for row in rows if row.initial_state is not None} == {b""}
+    assert [row.initial_state.side_inputs for row in rows if row.initial_state is not None] == [{}]
     assert not any(plan.chunks for plan in server.fleet.plans)
 
 

@@ -29,6 +29,7 @@ from penstock.router.fleet.fleet import GrpcFleet, agree
 from penstock.shard.serving.checks import check_row
 from penstock.shard.serving.draining import Draining
 from penstock.system.wire_tls import WireTls
+from tests.adapter_inputs import adapter_value
 from tests.certificates import authority
 from tests.fakes import FACTS
 from tests.other_user import OTHER_USER, only_root, other_user
@@ -207,13 +208,13 @@ async def test_adapters_are_loaded_on_every_shard_and_named_by_their_number(tmp_
         await fleet.open(LIMITS)
         assert await fleet.load_adapter(2**32 - 1, "/a", "abc") == 101
         assert [shard.adapters for shard in shards] == [{2**32 - 1: ("/a", "abc")}] * 2
-        state = InitialState(Sampling(), 1, adapter=2**32 - 1)
+        state = InitialState(Sampling(), 1, side_inputs=adapter_value(2**32 - 1))
         await fleet.submit(Plan(0, (Row(slot=0, start=0, token_ids=(1,), initial_state=state),)))
         await fleet.next_result()
         await fleet.unload_adapter(2**32 - 1)
         await fleet.unload_adapter(7)
         assert [shard.adapters for shard in shards] == [{}, {}]
-    assert [shard.orders[-1].plan.rows[0].initial_state.adapter for shard in shards] == [2**32 - 1] * 2
+    assert [shard.orders[-1].plan.rows[0].initial_state.side_inputs for shard in shards] == [state.side_inputs] * 2
 
 
 async def test_an_adapter_that_one_shard_refuses_is_left_on_none(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from penstock.router.adapters.source import AdapterSource
 from penstock.router.generation.float32 import nearest_float32
 from penstock.router.generation.parameters import Parameters
 from penstock.router.grammar.compiler import GrammarCompiler
+from tests.adapter_inputs import number_in
 from tests.fakes import LIMITS
 from tests.router.adapters.folders import write_adapter
 from tests.router.api.tgi.test_grammars import DrawingFleet, is_valid
@@ -134,5 +135,5 @@ async def test_an_adapter_answers_whole_and_streamed(start_rpc: StartRpc, tmp_pa
     assert (await rpc.generate(adapter_id="mine", max_new_tokens=3)).generated_text
     assert len(await rpc.stream(adapter_id="mine", max_new_tokens=3)) == 3
     await rpc.generate(max_new_tokens=3)
-    assert [rpc.server.fleet.adapters.get(state.adapter) for state in rpc.server.fleet.initial_states] == [
+    assert [rpc.server.fleet.adapters.get(number_in(state)) for state in rpc.server.fleet.initial_states] == [
         str(tmp_path), str(tmp_path), None]

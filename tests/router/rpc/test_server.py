@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
+from penstock.contract import side_inputs
 from penstock.protos import penstock_pb2 as pb
 from penstock.protos import penstock_pb2_grpc
 from penstock.router.api.http.access import Access
@@ -175,7 +176,7 @@ async def test_a_trace(start_rpc: StartRpc) -> None:
     assert set(parts) == {"validation", "queue", "prefill", "decode"}
     assert {part.parent.span_id for part in parts.values() if part.parent} == {span.context.span_id}
     firsts = rpc.server.fleet.initial_states
-    assert [first.trace[:16] for first in firsts] == [TRACE.to_bytes(16, "big")]
+    assert [first.side_inputs[side_inputs.TRACE][:16] for first in firsts] == [TRACE.to_bytes(16, "big")]
 
 
 @pytest.mark.parametrize(("parameters", "seconds", "kind", "code", "is_error"), [

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.contract.plan import Plan
+from penstock.contract.side_inputs import namespace_of
 from penstock.contract.step_result import StepResult
 from penstock.router.scheduling.batch import Batch
 from penstock.router.scheduling.cached_block import Key, Node
@@ -17,6 +18,7 @@ from penstock.router.scheduling.prefix_cache import PrefixCache
 from penstock.router.scheduling.residency import Residency
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence, Status
+from tests.adapter_inputs import adapter_input
 
 
 class DoubleFree(Scheduler):
@@ -132,6 +134,7 @@ class AnotherAdapterAfterReplay(Scheduler):
         for sequence in self._waiting:
             if sequence.adapter:
                 sequence.adapter = next(reversed(self.adapters._residents), sequence.adapter)
+                sequence.side_inputs = adapter_input(sequence.adapter)
         return forgotten
 
 
@@ -287,7 +290,7 @@ class _OneNamespace(PrefixCache):
 
 class _TwoNamespaces(PrefixCache):
     def key(self, namespace: str, tokens: Items[int], index: int) -> Key:
-        return super().key(namespace and "a", tokens, index)
+        return super().key(namespace and namespace_of(adapter_input(1)), tokens, index)
 
 
 class _ForgetsHolders(Residency):

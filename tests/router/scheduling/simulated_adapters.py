@@ -4,12 +4,14 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
+from penstock.contract.side_inputs import namespace_of
 from penstock.router.scheduling.residency import Residency
 from penstock.router.scheduling.scheduler import Scheduler
+from tests.adapter_inputs import adapter_input
 from tests.router.scheduling.shard_mirror import ShardMirror
 
-ADAPTERS = {"": 0, "a": 1, "b": 2, "c": 3}
-"""Numbers by name, which is the namespace too; the first stands for none."""
+ADAPTERS = {namespace_of(adapter_input(number)): number for number in range(4)}
+"""Numbers by namespace; the first stands for none."""
 SIZES = {1: 1, 2: 1, 3: 2}
 BUDGET = 2
 MAX_DELAY = 12

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from penstock.contract.initial_state import InitialState
 from penstock.contract.plan import Plan
 from penstock.contract.row import Row
+from penstock.contract.side_inputs import SideInput, adapter_of
 from penstock.router.scheduling.guesser import PROPOSED, Alternative
 from penstock.router.scheduling.sequence import Sequence
 from tests.router.scheduling.shard_mirror import Resident, extend, sample
@@ -21,7 +22,7 @@ class Client:
     tokens: list[int]
     chain: list[int]
     salt: int
-    adapter: int
+    side_inputs: tuple[SideInput, ...]
     kills_at: int | None = None
     """The length at which its next token takes the group down."""
     num_solo_deaths: int = 0
@@ -34,9 +35,13 @@ class Client:
     """Of the prompt's tokens, by position."""
 
     @property
+    def adapter(self) -> int:
+        return adapter_of(self.side_inputs)
+
+    @property
     def initial_state(self) -> InitialState:
-        return InitialState(
-            self.sequence.sampling, self.sequence.prompt_length, trace=self.sequence.trace, adapter=self.adapter)
+        return InitialState(self.sequence.sampling, self.sequence.prompt_length, side_inputs={
+            each.name: each.value for each in self.side_inputs})
 
     @property
     def needs_prompt_logprobs(self) -> bool:

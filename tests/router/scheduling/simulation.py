@@ -7,6 +7,7 @@ from collections.abc import Callable
 from penstock.contract.output import Output
 from penstock.contract.plan import Plan
 from penstock.contract.sampling import Sampling
+from penstock.contract.side_inputs import TRACE, SideInput
 from penstock.router.scheduling.cached_block import Node
 from penstock.router.scheduling.confirmed import PromptLogprobsPart, Sampled, Verified
 from penstock.router.scheduling.finish_reason import FinishReason
@@ -15,6 +16,7 @@ from penstock.router.scheduling.sequence import Sequence, Status
 from penstock.router.scheduling.speculation.speculation import Speculation
 from penstock.router.scheduling.step_budget import GRAIN, StepBudget
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS
+from tests.adapter_inputs import adapter_input
 from tests.router.scheduling.invariants import (
     check_adapters,
     check_blocks,
@@ -115,14 +117,16 @@ class Simulation:
         tokens, namespace = self.prompt()
         limit = MAX_LENGTH if self.chance(0.1) else min(len(tokens) + self.random.randint(1, 40), MAX_LENGTH)
         for _ in range(self.random.choice([1, 1, 1, 1, 2, 3])):
+            trace = (SideInput(TRACE, b"trace"),) if self.next_id % 3 == 0 else ()
+            side_inputs = adapter_input(ADAPTERS[namespace]) + trace
             sequence = Sequence(
                 id=self.next_id, tokens=list(tokens), prompt_length=len(tokens), max_length=limit, sampling=Sampling(),
-                namespace=namespace, adapter=ADAPTERS[namespace], ignore_eos=self.chance(0.2),
-                stop_token_ids=frozenset({7} if self.chance(0.3) else ()), trace=b"trace"[self.next_id % 3 * 5:],
+                side_inputs=side_inputs, ignore_eos=self.chance(0.2),
+                stop_token_ids=frozenset({7} if self.chance(0.3) else ()),
                 has_grammar=self.chance(0.3), wants_prompt_logprobs=self.chance(0.15), confirmed_only=self.chance(0.1))
             self.next_id += 1
             chain = chain_of(ADAPTERS[namespace], tokens)
-            client = Client(sequence, list(tokens), chain, self.random.choice([0, 0, 1]), ADAPTERS[namespace])
+            client = Client(sequence, list(tokens), chain, self.random.choice([0, 0, 1]), side_inputs)
             if self.chance(0.01):
                 client.kills_at = self.random.randint(len(tokens), limit - 1)
             if self.guesses and sequence.id % 4:

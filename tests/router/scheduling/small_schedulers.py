@@ -6,6 +6,7 @@ from penstock.contract.output import Output
 from penstock.contract.plan import Plan
 from penstock.contract.row_result import RowResult
 from penstock.contract.sampling import Sampling
+from penstock.contract.side_inputs import SideInput
 from penstock.contract.step_result import StepResult
 from penstock.router.scheduling.block_pool import BlockPool
 from penstock.router.scheduling.confirmed import Sampled
@@ -23,12 +24,13 @@ def make_scheduler(num_blocks: int = 100, max_slots: int = 4, max_step_tokens: i
 
 def make_sequence(
     id: int, length: int = 4, max_new: int = 8, sampling: Sampling = GREEDY, *, tokens: Items[int] | None = None,
-    namespace: str = "", ignore_eos: bool = False, confirmed_only: bool = False,
+    image: bytes = b"", ignore_eos: bool = False, confirmed_only: bool = False,
 ) -> Sequence:
     """Prompt of sequence 3, unless `tokens` are given: 300, 301, 302, …"""
     prompt = list(tokens) if tokens is not None else [100 * id + i for i in range(length)]
     return Sequence(id=id, tokens=prompt, prompt_length=len(prompt), max_length=len(prompt) + max_new,
-                    sampling=sampling, namespace=namespace, ignore_eos=ignore_eos, confirmed_only=confirmed_only)
+                    sampling=sampling, side_inputs=(SideInput("image", b"", image),) if image else (),
+                    ignore_eos=ignore_eos, confirmed_only=confirmed_only)
 
 
 def cached_blocks(pool: BlockPool, cache: PrefixCache) -> list[int]:

@@ -6,6 +6,7 @@ from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.residency import AdapterOrders, Residency
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence
+from tests.adapter_inputs import adapter_input, number_in
 from tests.router.scheduling.small_schedulers import GREEDY, answer, planned, step
 
 
@@ -20,7 +21,7 @@ def make(budget: int, *sizes: int, max_slots: int = 4) -> Scheduler:
 
 def add(scheduler: Scheduler, id: int, adapter: int = 0, max_new: int = 8) -> Sequence:
     sequence = Sequence(id=id, tokens=[100, 101, 102, 103], prompt_length=4, max_length=4 + max_new, sampling=GREEDY,
-                        adapter=adapter, namespace=str(adapter) if adapter else "")
+                        side_inputs=adapter_input(adapter))
     scheduler.add(sequence)
     return sequence
 
@@ -48,7 +49,7 @@ def test_waits_for_its_adapter_while_others_run():
     scheduler.adapters.loaded(1)
     plan = planned(scheduler)
     assert admitted(plan) == [0]
-    assert [row.initial_state.adapter for row in plan.rows if row.initial_state] == [1]
+    assert [number_in(row.initial_state) for row in plan.rows if row.initial_state] == [1]
 
 
 def test_adapters_share_no_prefix():
@@ -119,7 +120,7 @@ def test_after_a_loss_everything_is_loaded_anew():
     scheduler.adapters.unloaded(1)
     assert carry_out(scheduler) == AdapterOrders(load=(1,))
     plan = planned(scheduler)
-    assert [row.initial_state.adapter for row in plan.rows if row.initial_state] == [1]
+    assert [number_in(row.initial_state) for row in plan.rows if row.initial_state] == [1]
 
 
 def test_a_suspect_that_runs_alone_gets_room_for_its_adapter():

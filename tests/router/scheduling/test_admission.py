@@ -74,7 +74,7 @@ def test_others_do_not_wait_with_the_one_that_waits_for_a_prefix() -> None:
     scheduler = make_scheduler()
     scheduler.add(make_sequence(1, 6))
     scheduler.add(make_sequence(2, tokens=range(100, 106)))
-    scheduler.add(make_sequence(3, tokens=range(100, 106), namespace="adapter"))
+    scheduler.add(make_sequence(3, tokens=range(100, 106), image=b"other"))
     scheduler.add(make_sequence(4, tokens=[100, 101, 102, 99, 104, 105]))
     plan, _ = step(scheduler, 11, 31)
     assert [admission.sequence_id for admission in plan.admitted] == [1, 3, 4]

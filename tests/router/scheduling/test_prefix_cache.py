@@ -282,7 +282,7 @@ def test_a_dict_of_prefixes_says_the_same(seed: int) -> None:
     num_evicted = num_hits = 0
     for id in range(1500):
         waiting.append(make_sequence(id, tokens=[dice.randint(0, 1) for _ in range(dice.randint(1, 20))],
-                                     namespace=dice.choice(["", "adapter"])))
+                                     image=dice.choice([b"", b"adapter"])))
         for sequence in waiting:
             assert memory.cache.path(memory.match(sequence)) == model.match(sequence)
         if len(waiting) < 5:

@@ -10,6 +10,7 @@ from penstock.contract.initial_state import InitialState
 from penstock.contract.plan import Plan
 from penstock.contract.row import Row
 from penstock.contract.sampling import Sampling
+from penstock.contract.side_inputs import TRACE
 from penstock.contract.step_result import StepResult
 from penstock.protos import shard_pb2
 from penstock.shard.serving import tracing
@@ -21,9 +22,9 @@ A, B, C = ((number, 100 + number) for number in (1, 2, 3))
 
 
 def row(slot: int, of: tuple[int, int] | None = None, is_first: bool = False) -> Row:
-    trace = of[0].to_bytes(16, "big") + of[1].to_bytes(8, "big") if of else b""
+    side_inputs = {TRACE: of[0].to_bytes(16, "big") + of[1].to_bytes(8, "big")} if of else {}
     return Row(slot=slot, start=0, from_last_sample=not is_first, token_ids=(5, 6) if is_first else (),
-               initial_state=InitialState(Sampling(), 2, trace=trace) if is_first else None)
+               initial_state=InitialState(Sampling(), 2, side_inputs=side_inputs) if is_first else None)
 
 
 class Shard:
@@ -119,18 +120,18 @@ def test_slots_that_are_given_up(shard: Shard) -> None:
     assert shard.run(row(0)) is None
 
 
-@pytest.mark.parametrize("trace", [b"", bytes(range(24))])
-def test_over_the_wire(trace: bytes) -> None:
-    initial_state = InitialState(Sampling(), 1, trace=trace)
+@pytest.mark.parametrize("side_inputs", [{}, {TRACE: bytes(range(24))}])
+def test_over_the_wire(side_inputs: dict[str, bytes]) -> None:
+    initial_state = InitialState(Sampling(), 1, side_inputs=side_inputs)
     order = wire.encode_plan(Plan(0, (Row(0, 0, (5,), initial_state=initial_state),)))
     read = shard_pb2.Order.FromString(order.SerializeToString())
     received = wire.decode_plan(read.plan, 0, check_row).rows[0].initial_state
     assert received is not None
-    assert received.trace == trace
+    assert received.side_inputs == side_inputs
 
 
 def test_a_trace_of_another_length_is_refused() -> None:
-    initial_state = InitialState(Sampling(), 1, trace=bytes(23))
+    initial_state = InitialState(Sampling(), 1, side_inputs={TRACE: bytes(23)})
     order = wire.encode_plan(Plan(0, (Row(0, 0, (5,), initial_state=initial_state),)))
-    with pytest.raises(ValueError, match=r"plan 0, rows\[0\]\.initial_state\.trace has 23 bytes, a trace has 24"):
+    with pytest.raises(ValueError, match=r"initial_state\.side_inputs\['trace'\] has 23 bytes, a trace has 24"):
         wire.decode_plan(order.plan, 0, check_row)

@@ -8,6 +8,7 @@ from penstock.contract.plan import Plan
 from penstock.contract.row import Row
 from penstock.contract.row_result import RowResult
 from penstock.contract.step_result import StepResult
+from tests.adapter_inputs import number_in
 from tests.router.groups.simulation.oracle import ALL, VOCAB, draw, extend, prompt_logprob
 
 Kills = Callable[[int, int, int], bool]
@@ -79,7 +80,7 @@ class Executor:
     def _run_row(self, row: Row, masks: bytes | None) -> RowResult:
         if row.initial_state is not None:
             assert row.slot not in self._slots, f"slot {row.slot} is given out twice"
-            self._slots[row.slot] = Slot(row.initial_state, self._first(row.initial_state.adapter))
+            self._slots[row.slot] = Slot(row.initial_state, self._first(number_in(row.initial_state)))
         slot, size = self._slots[row.slot], self._memory.block_size
         slot.blocks += row.new_blocks
         inputs = row.token_ids
