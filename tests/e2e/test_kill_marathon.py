@@ -47,11 +47,13 @@ HANGS = [Blow(signal.SIGSTOP, (0,)), Blow(signal.SIGSTOP, (1,))]
 
 
 async def survive(
-    tmp_path: Path, blows: Sequence[Blow], rounds: Sequence[Sequence[Ask]], rng: random.Random, step_timeout: int,
-    *flags: str, model: Path = DEMO_MODEL,
+    tmp_path: Path, blows: Sequence[Blow], rounds: Sequence[Sequence[Ask]], rng: random.Random, *flags: str,
+    model: Path = DEMO_MODEL,
 ) -> None:
-    """A round for each blow, at a moment of its own; first all of them undisturbed."""
-    with serve(tmp_path, "--num-shard", "2", "--step-timeout", str(step_timeout), *flags, model=model) as server:
+    """Strikes once in a round, at a moment of its own; first all rounds are answered undisturbed."""
+    hangs = [blow for blow in blows if blow.signal == signal.SIGSTOP]
+    flags = ("--num-shard", "2", *(("--step-timeout", "3") if hangs else ()), *flags)
+    with serve(tmp_path, *flags, model=model) as server:
         async with many_clients() as session:
             expected = {id(asks): await undisturbed(session, server.url, asks) for asks in rounds}
             [router] = server.children("router")
@@ -86,21 +88,19 @@ async def test_many_rounds_of_32_streams(tmp_path: Path, every_case: bool) -> No
     blows = [*KILLS * 5, *HANGS * 2, HANGS[0]] if every_case else [*KILLS, *HANGS]
     rng.shuffle(blows)
     rounds = [make_asks(rng, 32, longest=240) for _ in range(len(blows) if every_case else 2)]
-    await survive(tmp_path, blows, rounds, rng, step_timeout=3)
+    await survive(tmp_path, blows, rounds, rng)
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 async def test_stages(tmp_path: Path, every_case: bool) -> None:
     """A shard of each stage dies, of a model that has states, which begin anew."""
     rng = random.Random(2029)
     blows = [*KILLS, *HANGS] if every_case else KILLS[:2]
-    await survive(tmp_path, blows, [make_asks(rng, 16, longest=320)], rng, 3, "--pipeline-parallel-size", "2",
+    await survive(tmp_path, blows, [make_asks(rng, 16, longest=320)], rng, "--pipeline-parallel-size", "2",
                   model=make_speaking(tmp_path / "model", "qwen3_next"))
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 @pytest.mark.parametrize("quantize", ["int4", pytest.param("bitsandbytes-nf4", marks=pytest.mark.every_case)])
 async def test_rounded_weights(tmp_path: Path, quantize: str, every_case: bool) -> None:
     """A replay knows nothing of how weights are stored: one form is enough here and below, unless every case is asked
@@ -109,7 +109,6 @@ async def test_rounded_weights(tmp_path: Path, quantize: str, every_case: bool) 
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 @pytest.mark.parametrize("kind", [
     Kind.Q4_K, pytest.param(Kind.Q4_0, marks=pytest.mark.every_case)], ids=lambda kind: kind.name)
 async def test_gguf_files(tmp_path: Path, kind: Kind, every_case: bool) -> None:
@@ -128,13 +127,11 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 async def test_quantised_checkpoints(tmp_path: Path, made: Path, every_case: bool) -> None:
     await survive_a_few(tmp_path, every_case, model=made)
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 @pytest.mark.parametrize("family", [
     pytest.param("mixtral", marks=pytest.mark.every_case), "qwen3_next",
     pytest.param("granitemoehybrid", marks=pytest.mark.every_case)])
@@ -144,15 +141,14 @@ async def test_families(tmp_path: Path, family: str, every_case: bool) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 async def test_what_transformers_computes(tmp_path: Path) -> None:
     """A new shard tries whether it keeps the bits, beside keys and values that the dead one has left."""
     rng = random.Random(2028)
     rounds = [make_asks(rng, 8, longest=160)]
-    await survive(tmp_path, KILLS[:1] * 2, rounds, rng, 3, "--num-shard", "1", "--model-impl", "transformers")
+    await survive(tmp_path, KILLS[:1] * 2, rounds, rng, "--num-shard", "1", "--model-impl", "transformers")
 
 
 async def survive_a_few(tmp_path: Path, every_case: bool, *flags: str, model: Path = DEMO_MODEL) -> None:
     rng = random.Random(2027)
     blows = [*KILLS, *HANGS] if every_case else [rng.choice(KILLS)]
-    await survive(tmp_path, blows, [make_asks(rng, 8, longest=320)], rng, 3, *flags, model=model)
+    await survive(tmp_path, blows, [make_asks(rng, 8, longest=320)], rng, *flags, model=model)

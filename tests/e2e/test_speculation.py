@@ -17,11 +17,10 @@ from tests.tiny_models import DEMO_MODEL, make_tiny
 
 AT_ONCE = 12
 """How many requests are in the server at a time."""
-FLAGS = ("--enable-prefill-logprobs", "--max-best-of", "4", "--step-timeout", "5")
+FLAGS = ("--enable-prefill-logprobs", "--max-best-of", "4")
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize(("flags", "draft"), [
     pytest.param(("--dtype", "bfloat16", "--num-shard", "2"), None, id="bfloat16 on 2 shards"),

@@ -42,14 +42,14 @@ def most_memory() -> int:
 
 
 def run(cases: range, path: Path) -> tuple[int, float]:
-    """Returns how many of the files were refused, and the longest time that one took."""
+    """Returns how many of the files were refused, and the most seconds of processor time that one took."""
     drafts = [read(FOLDER / f"{base}.gguf") for base in BASES]
     refused, longest = 0, 0.0
     for number in cases:
         path.write_bytes(spoil(drafts[number % 2], number // 2))
-        start = time.monotonic()
+        start = time.process_time()
         sentence = read_all(path)
-        longest = max(longest, time.monotonic() - start)
+        longest = max(longest, time.process_time() - start)
         assert "\n" not in sentence, number
         assert len(sentence) < 2000, number
         refused += bool(sentence)
@@ -68,8 +68,7 @@ def test_hostile_files_end_in_a_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.alone
-def test_2000_hostile_files_end_in_a_sentence_within_2_seconds(tmp_path: Path) -> None:
+def test_2000_hostile_files_end_in_a_sentence_within_2_seconds_of_work(tmp_path: Path) -> None:
     before = most_memory()
     refused, longest = run(range(ALL), tmp_path / "model.gguf")
     assert refused > ALL // 3
