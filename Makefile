@@ -25,7 +25,7 @@ LOG = .venv/setup.log
 # shown where one fails.
 step = echo '$(1)'; { $(2); } >> $(LOG) 2>&1 || { echo 'This failed. The last lines of $(LOG):'; tail -n 20 $(LOG); exit 1; }
 
-.PHONY: help linked setup clients serve test test-slow test-containers chaos sanitize sanitize-gpu bench bench-gpu planted lint manifests docs figures lock protos clean
+.PHONY: help linked setup clients serve test test-slow test-shared test-alone test-containers chaos sanitize sanitize-gpu bench bench-gpu planted lint manifests docs figures lock protos clean
 
 help:       ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -66,8 +66,13 @@ clients: $(CLIENTS:%=.venv/clients/%/stamp)  ## Install the clients that the slo
 test: setup  ## Run the quick tests
 	.venv/bin/pytest $(SHARED) -m "not slow and not gpu"
 
-test-slow: setup clients  ## Run the slow tests
+test-slow: test-shared  ## Run the slow tests
+	@$(MAKE) --no-print-directory test-alone
+
+test-shared: setup clients
 	.venv/bin/pytest $(SHARED) --durations=40 -m "slow and not gpu and not alone and not containers"
+
+test-alone: setup clients
 	.venv/bin/pytest --durations=10 -m "slow and alone and not gpu" $$(grep -rl --include='test_*.py' mark.alone tests)
 
 test-containers: setup clients  ## Build the image and test it: by the engine that answers, or as root by one of its own

@@ -21,7 +21,7 @@ from tests.paths import DEMO_MODEL
 from tests.processes import is_alive, send
 from tests.scripted_engine import running_engine, submit
 
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 Token = tuple[int, float]
 """A token's id and its logprob."""
 

@@ -157,22 +157,3 @@ def test_without_a_gpu_none_is_served_with(model: Path, tmp_path: Path) -> None:
         info = json.load(response)
     assert info["model_device_type"] == "cpu"
     assert info["numerics"].startswith(("cpu-", "reference/"))
-
-
-def test_kernels_are_tuned_where_there_are_any(model: Path, tmp_path: Path) -> None:
-    files, small = tmp_path / "penstock" / "tuning", tmp_path / "small"
-    small.mkdir()
-    # The interpreter takes a minute for the head and for decode attention at this model's sizes.
-    sizes = {"max_position_embeddings": 32, "vocab_size": 512}
-    (small / "config.json").write_text(json.dumps(json.loads((model / "config.json").read_text()) | sizes))
-    arguments, where = ("tune", str(small), "--deterministic", "--max-rows", "4"), {"XDG_CACHE_HOME": str(tmp_path)}
-    refused = command("penstock", *arguments, KERNELS="cpu", **where)
-    assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr.startswith("tune: there is nothing to tune: only a GPU's kernels have configurations")
-    assert refused.stderr.count("\n") == 1
-    assert not files.exists()
-    tuned = command("penstock", *arguments, **GPU, **where)
-    assert tuned.returncode == 0, tuned.stderr
-    [file] = files.iterdir()
-    assert f"Saved in {file}" in tuned.stdout
-    assert len(json.loads(file.read_text())["linear"]) == 5
