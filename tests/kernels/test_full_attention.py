@@ -8,7 +8,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from penstock.kernels.full_attention import full_attention
 from tests.kernels.compiled import poison, threads
 
-LENGTHS = [1, 17, 64, 5, 130]
+LENGTHS = [1, 17, 5, 66]
 TOLERANCES = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 
 
@@ -37,6 +37,7 @@ def test_values_are_those_of_torch(kernel_set, monkeypatch, dtype):
     torch.testing.assert_close(found.double(), expected.transpose(0, 1), rtol=0, atol=TOLERANCES[dtype])
 
 
+@pytest.mark.slow_in_interpreter
 @pytest.mark.parametrize("dtype", TOLERANCES)
 def test_a_sequence_has_the_same_bits_alone_and_beside_others(kernel_set, dtype):
     tensors = made(LENGTHS, dtype)
