@@ -3,13 +3,13 @@
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 
-from penstock.client import AsyncClient, AsyncStream
+from penstock.client import AsyncClient
 
 PROMPTS = ("import os\n\ndef walk(path):\n", "class Queue:\n    ", "def open(path):", "Return the list of ",
            "async def read(self, n):\n")
@@ -47,34 +47,23 @@ def _prompt(number: int) -> str:
     return f"{PROMPTS[number % len(PROMPTS)]}  # {number}\n"
 
 
-def _parameters(number: int, **more: Any) -> dict[str, Any]:
-    return {"max_new_tokens": 16 + number % 32, "details": True, **more}
-
-
-async def _tokens(stream: AsyncStream[Any]) -> Got:
-    events = [event async for event in stream]
-    assert [event.index for event in events] == list(range(1, len(events) + 1)), "a token is missing or came twice"
-    tokens = [(event.token.id, event.token.logprob, event.token.text) for event in events]
-    return Got(stream.answer or "", (tokens, events[-1].generated_text))
-
-
-def _streamed(**more: Any) -> Ask:
-    def ask(target: Target, number: int, answer: str | None) -> Awaitable[Got]:
-        seed = {"seed": number} if more.get("seed") else {}
-        return _tokens(target.client.generate_stream(
-            _prompt(number), answer=answer, **{**_parameters(number), **more, **seed}))
-    return ask
-
-
-def _whole(**more: Any) -> Ask:
+def _generated(is_streamed: bool, is_seeded: bool = False, **more: Any) -> Ask:
     async def ask(target: Target, number: int, answer: str | None) -> Got:
-        seed = {"seed": number} if more.get("seed") else {}
-        reply = await target.client.generate(
-            _prompt(number), answer=answer, **{**_parameters(number), **more, **seed})
-        assert reply.details is not None
-        tokens = [(token.id, token.logprob, token.text) for token in reply.details.tokens]
-        return Got(reply.answer or "", (tokens, reply.generated_text))
+        parameters: dict[str, Any] = {"max_new_tokens": 16 + number % 32, "details": True, "answer": answer, **more,
+                                      **({"seed": number} if is_seeded else {})}
+        if not is_streamed:
+            reply = await target.client.generate(_prompt(number), **parameters)
+            assert reply.details is not None
+            return Got(reply.answer or "", ([_told(token) for token in reply.details.tokens], reply.generated_text))
+        stream = target.client.generate_stream(_prompt(number), **parameters)
+        events = [event async for event in stream]
+        assert [event.index for event in events] == list(range(1, len(events) + 1)), "a token is missing or twice"
+        return Got(stream.answer or "", ([_told(event.token) for event in events], events[-1].generated_text))
     return ask
+
+
+def _told(token: Any) -> tuple[int, float, str]:
+    return token.id, token.logprob, token.text
 
 
 async def _chat_stream(target: Target, number: int, answer: str | None) -> Got:
@@ -105,11 +94,25 @@ async def _completion(target: Target, number: int, answer: str | None) -> Got:
     return Got(stream.answer or "", chunks)
 
 
+async def read_events(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    """Yields the id of each event, and its content; an event that is not whole is left out."""
+    name, data = "", b""
+    async for line in response.content:
+        if line.startswith(b"data:"):
+            data = line[5:]
+        elif line.startswith(b"id:"):
+            name = line[3:].strip().decode()
+        elif line == b"\n" and data:
+            yield name, json.loads(data)
+            data = b""
+
+
 async def _raw(target: Target, number: int, answer: str | None) -> Got:
     """Goes on by nothing but the event stream's own header, which before the first event is the answer's name. Raises
     TimeoutError if nothing comes any more."""
     headers = {"accept": "text/event-stream", **({"penstock-answer": answer} if answer else {})}
-    body = {"inputs": _prompt(number), "parameters": _parameters(number, do_sample=True)}
+    body = {"inputs": _prompt(number), "parameters": {
+        "max_new_tokens": 16 + number % 32, "details": True, "do_sample": True}}
     tokens: list[Any] = []
     name, text, fault = "", None, "none"
     last = time.monotonic()
@@ -119,20 +122,14 @@ async def _raw(target: Target, number: int, answer: str | None) -> Got:
                 response.raise_for_status()
                 if not name:
                     name = headers["last-event-id"] = response.headers["penstock-answer"]
-                data = b""
-                async for line in response.content:
-                    if line.startswith(b"data:"):
-                        data = line[5:]
-                    elif line.startswith(b"id:"):
-                        headers["last-event-id"] = line[3:].strip().decode()
-                    elif line == b"\n" and data:
-                        event, data = json.loads(data), b""
-                        if "error" in event:
-                            fault = event["error"]
-                            break
-                        last = time.monotonic()
-                        tokens.append((event["token"]["id"], event["token"]["logprob"], event["token"]["text"]))
-                        text = event["generated_text"]
+                async for place, event in read_events(response):
+                    headers["last-event-id"] = place or headers["last-event-id"]
+                    if "error" in event:
+                        fault = event["error"]
+                        break
+                    last = time.monotonic()
+                    tokens.append((event["token"]["id"], event["token"]["logprob"], event["token"]["text"]))
+                    text = event["generated_text"]
         except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
             fault = str(error)
         if text is None:
@@ -143,11 +140,12 @@ async def _raw(target: Target, number: int, answer: str | None) -> Got:
 
 
 KINDS: dict[str, Ask] = {
-    "sampled stream": _streamed(do_sample=True), "sampled": _whole(do_sample=True),
-    "seeded stream": _streamed(do_sample=True, temperature=0.8, seed=True),
-    "seeded": _whole(do_sample=True, temperature=0.8, seed=True), "greedy stream": _streamed(), "greedy": _whole(),
-    "chat of two, streamed": _chat_stream, "chat of two": _chat, "grammar": _streamed(grammar=GRAMMAR, do_sample=True,
-                                                                                     max_new_tokens=60),
+    "sampled stream": _generated(True, do_sample=True), "sampled": _generated(False, do_sample=True),
+    "seeded stream": _generated(True, is_seeded=True, do_sample=True, temperature=0.8),
+    "seeded": _generated(False, is_seeded=True, do_sample=True, temperature=0.8),
+    "greedy stream": _generated(True), "greedy": _generated(False),
+    "chat of two, streamed": _chat_stream, "chat of two": _chat,
+    "grammar": _generated(True, grammar=GRAMMAR, do_sample=True, max_new_tokens=60),
     "completion": _completion, "raw events": _raw}
 
 

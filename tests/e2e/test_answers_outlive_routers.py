@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from penstock.bench.programs.balancer import Balancer
-from penstock.bench.server.router_death import Killer, measure
+from penstock.bench.server.disturbing import Killer, measure
 from penstock.bench.server.surviving_load import Got
 from penstock.client import AsyncClient
 from tests.e2e.server import Server, serve
