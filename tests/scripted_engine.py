@@ -13,6 +13,7 @@ from penstock.router.engine.engine import Engine
 from penstock.router.engine.request import Request
 from penstock.router.engine.stream import Event, Stream
 from penstock.router.engine.text_path import TextPath
+from penstock.router.engine.transfer import Transfer
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.groups.groups import Groups
 from penstock.router.limits import Limits
@@ -22,6 +23,7 @@ from tests.fakes import FACTS, LIMITS, ScriptedFleet
 from tests.paths import DEMO_MODEL
 
 TOKENIZER = Tokenizer.load(DEMO_MODEL / "tokenizer.json")
+AGES = itertools.count()
 
 
 @asynccontextmanager
@@ -63,7 +65,10 @@ def submit(
         text.push(token_id)
     stream = Stream(request, text, is_guessed=engine.limits.speculate > 0)
     stream.num_tokens = len(output_so_far)
-    engine.submit(stream, output_so_far)
+    if isinstance(engine, Engine):
+        engine.take(Transfer(stream, output_so_far, age=next(AGES)))
+    else:
+        engine.submit(stream, output_so_far)
     return stream
 
 

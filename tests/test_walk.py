@@ -3,6 +3,7 @@
 Router and shard run in one process here, over a real socket between them, so that one profiler sees the whole way.
 """
 
+import ast
 import asyncio
 import re
 import sys
@@ -20,6 +21,9 @@ from tests.paths import ROOT
 
 Hop = tuple[str, str]
 """A file and the qualified name of a function in it."""
+MOST_HOPS = 30
+MOST_FUNCTIONS = 430
+"""Of the project's, that one request enters, helpers and middlewares included."""
 
 
 def walk() -> list[Hop]:
@@ -86,13 +90,30 @@ def test_a_request_takes_the_walk_of_the_page(first_calls: list[CodeType]) -> No
         if hop := hop_of(code):
             order.setdefault(hop, number)
     hops = walk()
-    assert len(hops) > 40
+    assert 20 < len(hops) <= MOST_HOPS
     assert [hop for hop in hops if hop not in order] == []
     assert hops == sorted(hops, key=order.__getitem__)
 
 
+@pytest.mark.skipif(dispatch.kernel_set() != "cpu", reason="the walk leads through the processor's compiled kernels")
+def test_a_request_enters_few_functions(first_calls: list[CodeType]) -> None:
+    names = {hop for code in first_calls if (hop := hop_of(code)) and "<" not in hop[1]}
+    assert 300 < len(names) <= MOST_FUNCTIONS
+
+
+@pytest.mark.parametrize(("file", "name"), walk())
+def test_no_hop_only_hands_on(file: str, name: str) -> None:
+    """Its body is more than a docstring and one call."""
+    scope: ast.AST = ast.parse((ROOT / file).read_text())
+    for part in name.split("."):
+        scope = next(node for node in ast.walk(scope) if getattr(node, "name", "") == part)
+    assert isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef)
+    statements = [each for each in ast.walk(scope) if isinstance(each, ast.stmt)]
+    assert len(statements) - (ast.get_docstring(scope) is not None) > 2  # itself, and one more
+
+
 def test_the_page_counts_the_hops() -> None:
     names = [name for _, name in walk()]
-    wire, kernel = names.index("ShardClient.write") + 1, names.index("sample") + 1
+    wire, kernel = names.index("encode_plan") + 1, names.index("sample") + 1
     counted = f"{wire} functions to the wire, {kernel - wire} to the last kernel, {len(names) - kernel} back"
     assert counted in " ".join((ROOT / "docs/architecture.md").read_text().split())

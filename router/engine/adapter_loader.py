@@ -12,7 +12,7 @@ from penstock.router.adapters.registry import Adapter, Registry
 from penstock.router.errors import GenerationError, RouterError
 from penstock.router.fleet.errors import AdapterRefusedError, FleetError
 from penstock.router.fleet.fleet import Fleet
-from penstock.router.metrics.adapters import GroupAdapterMetrics
+from penstock.router.metrics.adapters import AdapterMetrics
 from penstock.router.scheduling.residency import AdapterState
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.system.fields import FileError
@@ -36,7 +36,7 @@ class AdapterLoader:
     """
 
     def __init__(
-        self, fleet: Fleet, scheduler: Scheduler, registry: Registry, metrics: GroupAdapterMetrics,
+        self, fleet: Fleet, scheduler: Scheduler, registry: Registry, metrics: AdapterMetrics, group: str,
         fail: Callable[[int, RouterError], None], wake: Callable[[], None], in_use: Callable[[], Collection[int]],
     ) -> None:
         self._fleet = fleet
@@ -44,6 +44,7 @@ class AdapterLoader:
         self._residency = scheduler.adapters
         self.registry = registry
         self._metrics = metrics
+        self._group = group
         self._fail = fail
         self._wake = wake
         self._in_use = in_use
@@ -132,7 +133,7 @@ class AdapterLoader:
 
     def note(self) -> None:
         """Tells the metrics where the adapters are."""
-        self._metrics.count(len(self.registry), self._residency.counts())
+        self._metrics.count(self._group, len(self.registry), self._residency.counts())
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -7,7 +7,7 @@ input, and the streams go on where they paused once the group is back, or at onc
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from math import isnan
 
 from penstock.contract.facts import Facts
@@ -19,7 +19,6 @@ from penstock.router.adapters.registry import Adapter, Registry
 from penstock.router.engine.adapter_loader import AdapterLoader
 from penstock.router.engine.downtime import Downtime
 from penstock.router.engine.guessers import Guessers
-from penstock.router.engine.receiver import Receiver
 from penstock.router.engine.request import Request
 from penstock.router.engine.request_table import RequestState, RequestTable
 from penstock.router.engine.side_inputs import side_inputs_of
@@ -106,7 +105,7 @@ class Engine:
         self.is_stuck = False
         """Whether a step has taken so long that it is suspected."""
         self._work = asyncio.Event()
-        self._adapters = AdapterLoader(fleet, self._scheduler, adapters, metrics.adapters.of(name),
+        self._adapters = AdapterLoader(fleet, self._scheduler, adapters, metrics.adapters, name,
                                        self._requests.fail_adapter, self._work.set, self._requests.adapters)
         self.is_healthy = True
         """Whether the engine takes requests: also while the group is away, as long as requests wait for it."""
@@ -117,10 +116,6 @@ class Engine:
         stays away: it may move requests to another engine."""
         self._is_overdue = False
         """Whether the group stays away, or is another one now, so that all requests are about to fail."""
-
-    def submit(self, receiver: Receiver, output_so_far: Sequence[int] = ()) -> None:
-        """Starts to generate after the prompt and `output_so_far` of a request; raises the errors of `take`."""
-        self.take(Transfer(receiver, output_so_far, age=self._next_id))
 
     def take(self, transfer: Transfer) -> None:
         """Starts to generate, or goes on where another engine has stopped.
@@ -175,7 +170,7 @@ class Engine:
     @property
     def has_trial(self) -> bool:
         """Whether requests are run of which one is likely to kill the group."""
-        return self._scheduler.has_trial
+        return self._scheduler.suspects.are_on_trial
 
     def load(self) -> float:
         """Returns how much is to be done, in tokens: those that have to be computed first, and the KV memory held."""

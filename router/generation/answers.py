@@ -61,20 +61,18 @@ class Answer:
         if self._num_known:
             self._num_known -= 1
         else:
-            self._note_time(time.monotonic())
+            now = time.monotonic()
+            if self._last_at is None:
+                self._metrics.first_token(now - self._received_at)
+            else:
+                self._metrics.next_token(now - self._last_at)
+            self._last_at = now
         self.ending = event.ending
         if event.ending is not None:
             times = self.times
             self._metrics.ended(
                 times.total, times.validation, times.queue, times.inference, event.ending.num_tokens,
                 self.guesses.accepted if self.guesses else 0)
-
-    def _note_time(self, now: float) -> None:
-        if self._last_at is None:
-            self._metrics.first_token(now - self._received_at)
-        else:
-            self._metrics.next_token(now - self._last_at)
-        self._last_at = now
 
     def told(self, reason: str) -> None:
         """Notes by which word the client is told why the answer has ended."""

@@ -1,7 +1,6 @@
 """The series of adapters (LoRA)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -23,10 +22,6 @@ class AdapterMetrics:
             registry=registry)
         self._states: dict[str, Mapping[AdapterState, int]] = {}
         self.count("", 0, {})
-
-    def of(self, group: str) -> "GroupAdapterMetrics":
-        """Returns the series as one group counts in them."""
-        return GroupAdapterMetrics(self, group)
 
     def count(self, group: str, num_known: int, states: Mapping[AdapterState, int]) -> None:
         """Sets how many adapters requests may name, and how many are in each state on the shards of a group; the series
@@ -56,23 +51,3 @@ class AdapterMetrics:
 
     def evicted(self) -> None:
         self._evictions.inc()
-
-
-@dataclass(frozen=True, slots=True)
-class GroupAdapterMetrics:
-    """Counts the adapters of one group."""
-
-    metrics: AdapterMetrics
-    group: str
-
-    def count(self, num_known: int, states: Mapping[AdapterState, int]) -> None:
-        """Sets how many adapters requests may name, and how many are in each state on the group's shards."""
-        self.metrics.count(self.group, num_known, states)
-
-    def loaded(self, took: float) -> None:
-        """Counts a load that took so many seconds."""
-        self.metrics.loaded(took)
-
-    def evicted(self) -> None:
-        """Counts an adapter that was unloaded."""
-        self.metrics.evicted()

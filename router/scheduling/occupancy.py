@@ -1,11 +1,8 @@
 """How busy a scheduler is, in numbers."""
 
-from collections.abc import Collection
 from types import MappingProxyType
 from typing import NamedTuple
 
-from penstock.router.scheduling.memory import KvMemory
-from penstock.router.scheduling.sequence import Sequence
 from penstock.router.scheduling.wait_reasons import WaitCounts, WaitReason
 
 
@@ -27,11 +24,3 @@ class Occupancy(NamedTuple):
     def while_away(self) -> "Occupancy":
         """Returns the occupancy of a group that is away: it has no memory to give, and that is why sequences wait."""
         return self._replace(free_blocks=0, waits={WaitReason.GROUP: self.num_waiting})
-
-
-def load_of(waiting: Collection[Sequence], running: Collection[Sequence], memory: KvMemory) -> float:
-    """Returns how much is to be done, in blocks: those that sequences hold, and the tokens of prompts, also of those
-    that are to be computed again, that are not computed yet."""
-    left = sum(len(s.tokens) - (s.matched.depth * memory.block_size if s.matched else 0) for s in waiting)
-    left += sum(max(0, s.prefill_end - s.computed) for s in running)
-    return memory.num_held + left / memory.block_size

@@ -34,7 +34,7 @@ from penstock.router.scheduling.fork import GuessFork
 from penstock.router.scheduling.live_prefixes import LivePrefixes
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.microbatches import next_microbatch
-from penstock.router.scheduling.occupancy import Occupancy, load_of
+from penstock.router.scheduling.occupancy import Occupancy
 from penstock.router.scheduling.plan_builder import PlanBuilder
 from penstock.router.scheduling.residency import AdapterOrders, Residency
 from penstock.router.scheduling.results import take_answer, take_in
@@ -84,7 +84,7 @@ class Scheduler:
         self._sequences: dict[int, Sequence] = {}
         self._waiting: list[Sequence] = []
         self._batch = Batch(self._waiting, max_slots, self.memory, self.adapters)
-        self._suspects = Suspects()
+        self.suspects = Suspects()
         self._live_prefixes = LivePrefixes(block_size) if knows_live_prefixes else None
         self._in_flight: deque[tuple[int, list[tuple[Sequence, Row]]]] = deque()
         self._next_step_id = 0
@@ -100,13 +100,13 @@ class Scheduler:
             self._live_prefixes.add(sequence.id, sequence.namespace, sequence.tokens)
             self.memory.match(sequence)
         if sequence.is_suspect:
-            self._suspects.adopt(sequence)
+            self.suspects.adopt(sequence)
 
     def plan(self) -> Plan | None:
         """Plans the next step; returns None when nothing can run. May preempt the youngest sequences."""
         builder, batch = PlanBuilder(self._step_tokens), self._batch
         self._wait_reasons.clear()
-        if (suspect := self._suspects.alone) is not None:
+        if (suspect := self.suspects.alone) is not None:
             self._plan_alone(suspect, builder)
             self._wait_reasons[WaitReason.SUSPECT] = self.num_waiting
         else:
@@ -175,7 +175,7 @@ class Scheduler:
     def _others_wait(self, sequence: Sequence) -> bool:
         """Tells whether others could compute a prompt with what the sequence leaves of the budget."""
         could_admit = self._batch.free_slots and not all(
-            self._suspects.holds(s) or not self.adapters.is_loaded(s.adapter) for s in self._waiting)
+            self.suspects.holds(s) or not self.adapters.is_loaded(s.adapter) for s in self._waiting)
         return bool(could_admit) or any(s.is_prefilling for s in self._batch.running if s is not sequence)
 
     def _admit_waiting(self, builder: PlanBuilder) -> None:
@@ -184,7 +184,7 @@ class Scheduler:
         if not self._batch.free_slots:
             self._wait_reasons[WaitReason.SLOTS] += len(waiting)
             return
-        admissions = AdmissionRound(self._batch, self._suspects)
+        admissions = AdmissionRound(self._batch, self.suspects)
         for index, sequence in enumerate(waiting):
             if (reason := admissions.obstacle_to_all(builder.budget)) is not None:
                 self._wait_reasons[reason] += len(waiting) - index
@@ -258,7 +258,7 @@ class Scheduler:
         """Lets a sequence that got tokens be no suspect any more, or end, if that is what the last of them means."""
         cleared_at = sequence.record.cleared_at
         if cleared_at is not None and len(sequence.tokens) >= cleared_at:
-            self._suspects.clear(sequence)
+            self.suspects.clear(sequence)
         if isinstance(last, Sampled) and last.finish_reason is not None:
             self.finish(sequence.id, last.finish_reason)
 
@@ -271,7 +271,7 @@ class Scheduler:
             self._waiting.remove(sequence)
         elif sequence.status is Status.RUNNING:
             self._batch.running.remove(sequence)
-        self._suspects.clear(sequence)
+        self.suspects.clear(sequence)
         if self._live_prefixes is not None:
             self._live_prefixes.remove(sequence_id)
         sequence.status = Status.FINISHED
@@ -286,13 +286,13 @@ class Scheduler:
         """
         self.add(sequence)
         parent = self._sequences.get(parent_id)
-        if parent is not None and not self._suspects.holds(sequence):
+        if parent is not None and not self.suspects.holds(sequence):
             self._batch.admit_fork(sequence, parent)
 
     def accuse(self) -> None:
         """Suspects the sequences that the steps in flight name: the group has died, or hangs."""
         named = {s for _, rows in self._in_flight for s, _ in rows if s.status is not Status.FINISHED}
-        self._suspects.accuse(sorted(named, key=by_age))
+        self.suspects.accuse(sorted(named, key=by_age))
 
     def forget_all(self, accuses: bool = True) -> Forgotten:
         """Lets all sequences wait again: the group is lost with every step in flight. Sequences in flight are
@@ -342,7 +342,7 @@ class Scheduler:
     def order_adapters(self) -> AdapterOrders:
         """Says which adapters the shards are to load and unload next, for the sequences that wait."""
         return self.adapters.orders(
-            wanted_adapters(self._suspects.may_run(self._waiting), self.adapters, MAX_PASSED))
+            wanted_adapters(self.suspects.may_run(self._waiting), self.adapters, MAX_PASSED))
 
     def observe(self, plan: Plan, result: StepResult) -> None:
         """Takes in how long a step took, from which the sizes of the next ones follow."""
@@ -355,11 +355,6 @@ class Scheduler:
         most = (len(tokens) - 1) // self.memory.block_size if self.memory.shares_prefixes else 0
         return min(most, max(self.memory.cache.match(namespace, tokens, most).depth,
                              self._live_prefixes.match(namespace, tokens) if self._live_prefixes else 0))
-
-    @property
-    def has_trial(self) -> bool:
-        """Whether suspects that were narrowed down run, or are about to."""
-        return self._suspects.are_on_trial
 
     @property
     def num_waiting(self) -> int:
@@ -378,5 +373,9 @@ class Scheduler:
 
     @property
     def load(self) -> float:
-        """How much is to be done, in blocks, as `load_of` counts it."""
-        return load_of(self._waiting, self._batch.running, self.memory)
+        """How much is to be done, in blocks: those that sequences hold, and the tokens of prompts, also of those that
+        are to be computed again, that are not computed yet."""
+        memory = self.memory
+        left = sum(len(s.tokens) - (s.matched.depth * memory.block_size if s.matched else 0) for s in self._waiting)
+        left += sum(max(0, s.prefill_end - s.computed) for s in self._batch.running)
+        return memory.num_held + left / memory.block_size

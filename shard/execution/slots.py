@@ -55,11 +55,6 @@ class Slot:
     is_kept: bool = False                # all tokens so far are kept, each at its position
     has_sample: bool = False             # or will have, once the step that was launched is done
 
-    @property
-    def reads_history(self) -> bool:
-        """Returns whether the sampling depends on the tokens so far, which are kept then."""
-        return self.sampling.reads_history
-
 
 class SlotTable:
     """Keeps for each slot the block table, the sampling parameters and the token sampled last.
@@ -169,13 +164,13 @@ class SlotTable:
 
     def token_at(self, slot: int, position: int) -> int | None:
         """Returns the token at a position of the slot's history, if it has one; this waits for the device."""
-        if self._histories is None or not self[slot].reads_history:
+        if self._histories is None or not self[slot].sampling.reads_history:
             return None
         return int(self._histories[slot * self.max_history + position])
 
     def _history_spans(self, rows: Sequence[Row]) -> list[tuple[int, int]]:
         """Returns where the history before each sample begins, and its length: 0 if the sampling reads none."""
-        return [(row.slot * self.max_history, position if self[row.slot].reads_history else 0)
+        return [(row.slot * self.max_history, position if self[row.slot].sampling.reads_history else 0)
                 for row in rows for position in row.sample_positions]
 
     def _place(self, slot: int, position: int) -> int:

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -56,12 +56,11 @@ QUIET_SECONDS = 1.0                      # without a step, after which an orphan
 _LAST_WORDS = 2.0                        # seconds in which a shard that ends still sends the results that it has
 
 
-class StreamError(Exception):
+class StreamError(NamedTuple):
     """Ends one stream, with a gRPC status and a message."""
 
-    def __init__(self, code: grpc.StatusCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
+    code: grpc.StatusCode
+    message: str
 
 
 class Stream:
@@ -72,17 +71,14 @@ class Stream:
         self.ended = threading.Event()
         self.late_masks = LateMasks(vocab_size)
         self._loop = asyncio.get_running_loop()
-        self._answers: asyncio.Queue[StepResult | StreamError | None] = asyncio.Queue()
+        self.answers: asyncio.Queue[StepResult | StreamError | None] = asyncio.Queue()
 
     def masks(self, step_id: int) -> Masks:
         return self.late_masks.take(step_id)
 
     def answer(self, result: StepResult | StreamError | None) -> None:
         """Queue a result, the error that ends the stream, or None for its end."""
-        self._loop.call_soon_threadsafe(self._answers.put_nowait, result)
-
-    def finish(self) -> None:
-        self.answer(None)
+        self._loop.call_soon_threadsafe(self.answers.put_nowait, result)
 
     def fail(self, code: grpc.StatusCode, message: str) -> None:
         self.answer(StreamError(code, message))
@@ -100,13 +96,6 @@ class Stream:
 
     def drop(self) -> None:
         self.abort("another shard of the group has a newer stream: open one to every shard")
-
-    async def answers(self) -> AsyncIterator[StepResult]:
-        """Yields the results as they come; raises StreamError where the stream failed."""
-        while (answer := await self._answers.get()) is not None:
-            if isinstance(answer, StreamError):
-                raise answer
-            yield answer
 
 
 class ShardServicer:
@@ -166,11 +155,12 @@ class ShardServicer:
         stream = Stream(self._facts.facts.vocab_size)
         reader = asyncio.create_task(self._read(request_iterator, stream))
         try:
-            async for result in stream.answers():
-                yield wire.encode_result(result)
-        except StreamError as error:
-            log.warning("stream ended: %s", error)
-            await context.abort(error.code, str(error))
+            while (answer := await stream.answers.get()) is not None:
+                if isinstance(answer, StreamError):
+                    log.warning("stream ended: %s", answer.message)
+                    await context.abort(*answer)
+                else:
+                    yield wire.encode_result(answer)
         finally:
             stream.end()
             reader.cancel()
@@ -211,7 +201,7 @@ class ShardServicer:
         self._draining.end()
         if self._current and self.has_stream:
             self._current.end()
-            self._current.finish()
+            self._current.answer(None)
 
     def _cut_off_strangers(self) -> str | None:
         """Ends the connections of other users, whom no answer can reach then; returns what was logged of that."""

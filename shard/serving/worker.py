@@ -37,9 +37,8 @@ class Caller(Protocol):
     def masks(self, step_id: int) -> Masks:
         """Wait for the masks of a step and return them; returns none if the stream ends before they come."""
 
-    def answer(self, result: StepResult) -> None: ...
-
-    def finish(self) -> None: ...
+    def answer(self, result: StepResult | None) -> None:
+        """Pass a result on, or None behind the last."""
 
     def drop(self) -> None: ...
 
@@ -181,7 +180,7 @@ class Worker:
             return
         self._drain()
         if order.work is None:
-            order.caller.finish()
+            order.caller.answer(None)
         elif not is_common:
             order.caller.drop()
         elif isinstance(order.work, StreamLimits):

@@ -119,25 +119,18 @@ async def _read(request: web.Request) -> bytearray:
     Once it has turned out to be large, the rest of it is read when there is room, until the request is answered.
     """
     limits = service_of(request).limits
-    length = request.content_length
-    if length is not None and length > limits.payload_limit:
+    most, length, content = limits.payload_limit, request.content_length, bytearray()
+    if length is not None and length > most:
         raise TooLarge
-    content = bytearray()
     try:
-        is_whole = await _read_up_to(min(SMALL, limits.payload_limit), request, content, limits)
-        if is_whole or len(content) > limits.payload_limit:
-            return _checked(content, limits)
-        await request.app[ROOM].enter(request, limits.payload_limit if length is None else length)
-        await _read_up_to(limits.payload_limit, request, content, limits, PAUSE_SECONDS)
+        if not await _read_up_to(min(SMALL, most), request, content, limits) and len(content) <= most:
+            await request.app[ROOM].enter(request, most if length is None else length)
+            await _read_up_to(most, request, content, limits, PAUSE_SECONDS)
     except TimeoutError as error:
         raise TooSlow from error
     except PayloadEncodingError as error:
         raise Unreadable("Failed to buffer the request body: its encoding is broken") from error
-    return _checked(content, limits)
-
-
-def _checked(content: bytearray, limits: Limits) -> bytearray:
-    if len(content) > limits.payload_limit:
+    if len(content) > most:
         raise TooLarge
     return content
 

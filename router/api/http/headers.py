@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from aiohttp import hdrs, web
 
 from penstock.router.generation.answers import Answer
-from penstock.router.generation.identity import HEADERS, REPEAT, Identity, Wish, checked_key
+from penstock.router.generation.identity import HEADERS, Wish, checked_key
 from penstock.router.generation.service import Service
 from penstock.system.release import VERSION
 
@@ -37,11 +37,6 @@ def takes_events(request: web.Request) -> bool:
     the type of streams, or by having an id already. Others may not expect any line but `data`: vLLM's load generator
     reads each event as JSON, and to OpenAI's client a comment is an empty event once an id has come."""
     return hdrs.LAST_EVENT_ID in request.headers or "text/event-stream" in request.headers.get(hdrs.ACCEPT, "")
-
-
-def name_header(identity: Identity) -> dict[str, str]:
-    """Returns the header that names the answers which a request gets."""
-    return {REPEAT: identity.text}
 
 
 def compute_time(answers: Sequence[Answer]) -> dict[str, str]:

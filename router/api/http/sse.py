@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -77,7 +78,7 @@ class EventWriter:
     def __init__(self, request: web.Request, headers: Mapping[str, str], has_ids: bool = False) -> None:
         """With `has_ids` comments are no events of their own, which to some clients have the id of the last one."""
         self._takes_events = takes_events(request)
-        self._comment_frame = b":\n" if has_ids else b":\n\n"
+        self._comment = b":\n" if has_ids else b":\n\n"
         self.response = web.StreamResponse(headers={**_HEADERS, **headers})
         self._request = request
         self._loop = asyncio.get_running_loop()
@@ -86,7 +87,7 @@ class EventWriter:
 
     async def __aenter__(self) -> Self:
         await self.response.prepare(self._request)
-        self._set_probe(self._comment)
+        self._set_probe(partial(self._write, self._comment))
         self._keeper = asyncio.create_task(self._keep_alive())
         return self
 
@@ -120,34 +121,24 @@ class EventWriter:
         await self.response.write(frame)
         self._num_waiting -= 1
 
-    async def _comment(self) -> None:
-        await self._write(self._comment_frame)
-
     def _set_probe(self, probe: Callable[[], Awaitable[None]] | None) -> None:
         if isinstance(self._request.protocol, Connection):
             self._request.protocol.probe = probe
 
     async def _keep_alive(self) -> None:
+        """Writes comments while there are no events. Breaks the connection off if its client does not read."""
         with suppress(ConnectionError):
-            try:
-                while True:
-                    await self._keep_alive_once()
-            except TimeoutError:
-                if self._request.transport is not None:
-                    self._request.transport.abort()
-
-    async def _keep_alive_once(self) -> None:
-        """Waits, or writes a comment. Raises TimeoutError if the client has not read for too long."""
-        silence = self._loop.time() - self._written_at
-        if silence < KEEP_ALIVE:
-            await asyncio.sleep(KEEP_ALIVE - silence)
-        elif not self._num_waiting:
-            async with asyncio.timeout(UNREAD_SECONDS):
-                await self._comment()
-        elif silence < UNREAD_SECONDS:
-            await asyncio.sleep(UNREAD_SECONDS - silence)
-        else:
-            raise TimeoutError
+            with suppress(TimeoutError):
+                while (silence := self._loop.time() - self._written_at) < UNREAD_SECONDS or not self._num_waiting:
+                    if silence < KEEP_ALIVE:
+                        await asyncio.sleep(KEEP_ALIVE - silence)
+                    elif self._num_waiting:
+                        await asyncio.sleep(UNREAD_SECONDS - silence)
+                    else:
+                        async with asyncio.timeout(UNREAD_SECONDS):
+                            await self._write(self._comment)
+            if self._request.transport is not None:
+                self._request.transport.abort()
 
 
 async def stream_events(

@@ -7,7 +7,7 @@ import orjson
 from aiohttp import web
 
 from penstock.router.api.http.body import json_response, list_response, read_body
-from penstock.router.api.http.headers import compute_time, name_header, request_headers, time_headers, wish_of
+from penstock.router.api.http.headers import compute_time, request_headers, time_headers, wish_of
 from penstock.router.api.http.sse import ADMITTED, NO_ANSWER, AnswerEvent, stream_events
 from penstock.router.api.openai.bodies import ChatBody
 from penstock.router.api.openai.chat_choice import ChatChoice
@@ -20,7 +20,7 @@ from penstock.router.errors import Overloaded, RouterError, ValidationError
 from penstock.router.generation import request_record
 from penstock.router.generation.answers import Answers, answering
 from penstock.router.generation.asking import Asking
-from penstock.router.generation.identity import OUTPUT_IDS, Identity, Wish, identify
+from penstock.router.generation.identity import OUTPUT_IDS, REPEAT, Identity, Wish, identify
 from penstock.router.generation.other_fields import REFUSED_IN_PROMPTS, refuse_unsupported
 from penstock.router.generation.service import Service, service_of
 from penstock.router.generation.spec import GenerationSpec
@@ -70,7 +70,7 @@ async def _answer(request: web.Request, asking: Asking, body: ChatBody, wish: Wi
     rendering = ("chat", body.model, call_format and call_format.name, bool(body.logprobs),
                  bool(body.return_token_ids))
     identity = await identify(service, [spec], wish, rendering, is_stream=bool(body.stream), flags=manner.flags)
-    headers = {**request_headers(service, spec.inputs), **name_header(identity)}
+    headers = {**request_headers(service, spec.inputs), REPEAT: identity.text}
     if body.stream:
         events = _chunks(asking, body, spec, call_format, identity)
         return await stream_events(

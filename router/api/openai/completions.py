@@ -7,7 +7,7 @@ import orjson
 from aiohttp import web
 
 from penstock.router.api.http.body import json_response, read_body
-from penstock.router.api.http.headers import name_header, request_headers, time_headers, wish_of
+from penstock.router.api.http.headers import request_headers, time_headers, wish_of
 from penstock.router.api.http.sse import ADMITTED, NO_ANSWER, AnswerEvent, stream_events
 from penstock.router.api.openai.bodies import CompletionBody
 from penstock.router.api.openai.completion_choice import Choice, Prompt
@@ -18,7 +18,7 @@ from penstock.router.engine.stream import Event, Token
 from penstock.router.generation import request_record
 from penstock.router.generation.answers import Answer, Answers, answering, mean_logprob, tokens_of
 from penstock.router.generation.asking import Asking
-from penstock.router.generation.identity import Identity, identify
+from penstock.router.generation.identity import REPEAT, Identity, identify
 from penstock.router.generation.service import Service, service_of
 from penstock.router.generation.spec import GenerationSpec
 
@@ -40,7 +40,7 @@ async def answer(request: web.Request, body: CompletionBody) -> web.StreamRespon
         rendering = _KIND, body.model, body.logprobs is not None, bool(body.echo), bool(body.return_token_ids)
         identity = await identify(
             service, specs, wish_of(request), rendering, is_stream=bool(body.stream), flags=manner.flags)
-        headers = {**request_headers(service, *body.prompt), **name_header(identity)}
+        headers = {**request_headers(service, *body.prompt), REPEAT: identity.text}
         if body.stream:
             events = _chunks(asking, body, specs, identity)
             return await stream_events(

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from penstock.contract.row_result import TopLogprobs
 from penstock.router.api.http.body import json_response, read_body
-from penstock.router.api.http.headers import compute_time, name_header, request_headers, time_headers, wish_of
+from penstock.router.api.http.headers import compute_time, request_headers, time_headers, wish_of
 from penstock.router.api.http.sse import ADMITTED, AnswerEvent, stream_events
 from penstock.router.api.tgi.bodies import CompatBody, GenerateBody
 from penstock.router.engine.stream import Ending, Token
@@ -16,7 +16,7 @@ from penstock.router.errors import RouterError
 from penstock.router.generation.answers import Answer, answering, mean_logprob, tokens_of
 from penstock.router.generation.asking import Asking
 from penstock.router.generation.float32 import shortest_float32
-from penstock.router.generation.identity import Identity, Wish, identify
+from penstock.router.generation.identity import REPEAT, Identity, Wish, identify
 from penstock.router.generation.other_fields import (
     REFUSED_BESIDE_INPUTS,
     REFUSED_IN_PARAMETERS,
@@ -87,7 +87,7 @@ async def _whole_answer(
     async with answering(asking, [spec], identity, is_stream=False) as answers:
         tokens = await tokens_of(answers)
     best = max(answers.each, key=lambda answer: mean_logprob(tokens[answer.index]))
-    headers = {**request_headers(service, body.inputs), **name_header(identity), **compute_time([best]),
+    headers = {**request_headers(service, body.inputs), REPEAT: identity.text, **compute_time([best]),
                **time_headers([best])}
     prompt = body.inputs * is_full_text
     content = {"generated_text": prompt + _ending(best).text}
@@ -123,7 +123,7 @@ async def _stream_answer(request: web.Request, body: GenerateBody, is_full_text:
     """Streams the answer. As in TGI the status is sent before anything is checked, and an error is the last event."""
     with Asking(service_of(request)) as asking:
         spec, identity = await identified(asking.service, body, is_full_text, wish_of(request), is_stream=True)
-        headers = {**request_headers(asking.service, body.inputs), **name_header(identity)}
+        headers = {**request_headers(asking.service, body.inputs), REPEAT: identity.text}
         events = _events(asking, body, spec, identity, is_full_text)
         return await stream_events(request, headers, events, _render_failure, identity)
 
@@ -165,14 +165,12 @@ def _ending(answer: Answer) -> Ending:
 def _details(answer: Answer, ending: Ending) -> dict[str, Any]:
     """Returns TGI's details, how many of the prompt's tokens were found in the prefix cache, and where
     tokens are guessed how many were, and how many rightly."""
-    return {
+    details = {
         "finish_reason": ending.finish_reason.value, "generated_tokens": ending.num_tokens, "seed": answer.seed,
-        "prefix_hit_tokens": answer.hit_tokens, **_guesses(answer)}
-
-
-def _guesses(answer: Answer) -> dict[str, int]:
-    guesses = answer.guesses
-    return {} if guesses is None else {"drafted_tokens": guesses.drafted, "accepted_tokens": guesses.accepted}
+        "prefix_hit_tokens": answer.hit_tokens}
+    if (guesses := answer.guesses) is not None:
+        details |= {"drafted_tokens": guesses.drafted, "accepted_tokens": guesses.accepted}
+    return details
 
 
 def _token(token: Token) -> dict[str, Any]:

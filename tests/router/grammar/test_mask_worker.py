@@ -234,7 +234,7 @@ class Traffic:
                 await asyncio.sleep(0)
                 due = len(self.fleet.plans) + self.random.randint(0, 3)
                 await until(lambda due=due: len(self.fleet.plans) >= due or not engine._requests)  # type: ignore[misc]
-                if self.random.random() < 0.2 and not engine._scheduler._suspects._cohorts:
+                if self.random.random() < 0.2 and not engine._scheduler.suspects._cohorts:
                     self.fleet.fail_at(self.random.choice(["submit", "submit_masks", "next_result"]), 1)
             await asyncio.gather(*tasks)
             assert not engine._requests

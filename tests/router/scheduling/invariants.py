@@ -72,9 +72,9 @@ def check_places(scheduler: Scheduler, live: Collection[Sequence], present: Coll
     assert {s.id for s in scheduler._batch.leaving} == leaving, "what leaves has to come back"
     assert all(s.in_flight for s in scheduler._batch.leaving), "a sequence that no step names keeps its blocks"
     assert all(s.slot is None and not s.blocks and not s.in_flight for s in scheduler._waiting)
-    members = [s.id for cohort in scheduler._suspects._cohorts for s in cohort.members]
+    members = [s.id for cohort in scheduler.suspects._cohorts for s in cohort.members]
     assert sorted(members) == sorted(s.id for s in live if s.is_suspect), "a suspect is in one cohort"
-    assert all(s.status is Status.WAITING for s in live if scheduler._suspects.holds(s)), "a suspect that is held runs"
+    assert all(s.status is Status.WAITING for s in live if scheduler.suspects.holds(s)), "a suspect that is held runs"
 
 
 def check_adapters(scheduler: Scheduler, clients: Collection[Client]) -> None:

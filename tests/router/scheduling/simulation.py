@@ -168,7 +168,7 @@ class Simulation:
         self.adapters.order(self.scheduler)
         running = [c for c in self.live.values() if c.sequence.status is Status.RUNNING]
         oldest = min(running, key=lambda c: c.sequence.id, default=None)
-        alone = self.scheduler._suspects.alone
+        alone = self.scheduler.suspects.alone
         most = min(max(self.scheduler.budget.tokens, len(running) + GRAIN), self.budget)
         due = {oldest.sequence.id} if oldest and alone is None and self.is_due(oldest.sequence) else set()
         plan = self.scheduler.plan()
@@ -198,7 +198,7 @@ class Simulation:
         assert not named & held_back, f"{named & held_back} are planned before their tokens are back"
         if self.reached is not None:
             self.advance_states(self.reached, plan)
-        if (suspect := self.scheduler._suspects.alone) is not None:
+        if (suspect := self.scheduler.suspects.alone) is not None:
             assert not self.in_flight, "a suspect's step is not alone in flight"
             assert named == {suspect.id}, f"sequences {named} run, the suspect is {suspect.id}"
         readmitted = {admission.sequence_id for admission in plan.admitted}
@@ -225,7 +225,7 @@ class Simulation:
         return any(c.sequence.status in (Status.DRAINING, Status.FINISHED) for c in self.present.values())
 
     def note_pauses(self, named: set[int]) -> None:
-        suspects = self.scheduler._suspects
+        suspects = self.scheduler.suspects
         for client in self.live.values():
             client.pause = 0 if client.sequence.id in named else client.pause + 1
             if suspects.alone is not None or suspects.holds(client.sequence):

@@ -129,8 +129,8 @@ def test_a_suspect_that_runs_alone_gets_room_for_its_adapter():
     other = add(scheduler, 1, adapter=2)
     carry_out(scheduler)
     step(scheduler, 7)
-    scheduler._suspects.accuse([add(scheduler, 2, adapter=1)])
-    scheduler._suspects._cohorts[0].is_alone = True
+    scheduler.suspects.accuse([add(scheduler, 2, adapter=1)])
+    scheduler.suspects._cohorts[0].is_alone = True
     assert not scheduler.order_adapters(), "its room is taken"
     assert scheduler.plan() is None
     assert other.slot is None

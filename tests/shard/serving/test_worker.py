@@ -84,13 +84,13 @@ class Listener:
             assert self._change.wait_for(lambda: len(self.results) >= step_id, SECONDS)
         return self._program.masks(step_id, self._vocab_size)
 
-    def answer(self, result: StepResult) -> None:
+    def answer(self, result: StepResult | None) -> None:
+        if result is None:
+            self.is_finished.set()
+            return
         with self._change:
             self.results.append(result)
             self._change.notify_all()
-
-    def finish(self) -> None:
-        self.is_finished.set()
 
     def drop(self) -> None: ...
 

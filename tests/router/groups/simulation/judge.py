@@ -266,7 +266,7 @@ class Judge:
             f"of group {name} are left: running, waiting, blocks, returning: {left}"))
         slots = sorted(scheduler._batch.free_slots)
         self.check(slots == [*range(self._limits.max_slots)], lambda: f"the free slots of {name} are {slots}")
-        self.check(not scheduler._suspects._cohorts, lambda: f"suspects are left in group {name}")
+        self.check(not scheduler.suspects._cohorts, lambda: f"suspects are left in group {name}")
         holders = sum(each.num_holders for each in scheduler.adapters._residents.values())
         self.check(not holders, lambda: f"{holders} sequences hold adapters in group {name}")
         assert scheduler._live_prefixes is not None
