@@ -123,7 +123,7 @@ lock: setup  ## Write deploy/requirements.txt, the versions and hashes of the im
 		--custom-compile-command 'make lock' --output-file deploy/requirements.txt
 
 protos: setup  ## Generate the code of protos/*.proto
-	.venv/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. penstock/protos/*.proto
+	.venv/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. penstock/protos/*.proto
 
 clean:      ## Remove what was built, but not .venv
 	git clean -fdXq -e '!.venv'

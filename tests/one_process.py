@@ -9,6 +9,7 @@ from pathlib import Path
 import grpc
 from aiohttp.test_utils import TestClient, TestServer
 
+from penstock.protos import services, shard_pb2
 from penstock.router.app import make_app
 from penstock.router.engine.engine import Engine
 from penstock.router.fleet.fleet import GrpcFleet
@@ -22,7 +23,7 @@ from penstock.shard.config import ShardConfig
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.facts import describe
 from penstock.shard.serving.agreement import Agreement
-from penstock.shard.serving.server import ShardServicer, generic_handler
+from penstock.shard.serving.server import ENCODED, ShardServicer
 from penstock.shard.serving.worker import Worker
 from tests.fakes import LIMITS
 from tests.paths import DEMO_MODEL
@@ -36,7 +37,7 @@ async def router_and_shard(folder: Path) -> AsyncIterator[TestClient]:
         executor = steps.submit(Executor, ShardConfig(model=DEMO_MODEL, kv_memory=1 << 24), Group()).result()
         worker = Worker(executor, Agreement(Group()), steps, sys.exit)
         server = grpc.aio.server()
-        server.add_generic_rpc_handlers([generic_handler(ShardServicer(describe(executor, 256), worker))])
+        services.serve(server, shard_pb2, ShardServicer(describe(executor, 256), worker), ENCODED)
         server.add_insecure_port(target)
         await server.start()
         fleet, metrics = GrpcFleet([target]), Metrics(LIMITS)

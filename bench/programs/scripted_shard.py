@@ -14,7 +14,7 @@ from typing import Any
 
 import grpc
 
-from penstock.protos import shard_pb2, shard_pb2_grpc
+from penstock.protos import services, shard_pb2
 from penstock.system.signs import Sign
 
 STEP_SECONDS = float(os.environ.get("KERNELS_STEP_SECONDS", "0"))
@@ -22,7 +22,7 @@ STEP_SECONDS = float(os.environ.get("KERNELS_STEP_SECONDS", "0"))
 FIRST_ID, NUM_IDS = 300, 4000            # tokens that most vocabularies have text for
 
 
-class ScriptedShard(shard_pb2_grpc.ShardServicer):
+class ScriptedShard:
     """Answers every sampled row with the next token of a circle."""
 
     def __init__(self, facts: shard_pb2.Facts) -> None:
@@ -63,7 +63,7 @@ async def serve(config: dict[str, Any], signs_fd: int | None) -> None:
         weights_digest="scripted", settings_digest="scripted", step_tokens=4096, memory_id=str(os.getpid()),
         implementation="native", group=config.get("group", ""), shards_here=config.get("shards_here", 0))
     server = grpc.aio.server()
-    shard_pb2_grpc.add_ShardServicer_to_server(ScriptedShard(facts), server)
+    services.serve(server, shard_pb2, ScriptedShard(facts))
     server.add_insecure_port(config["listen"])
     await server.start()
     if signs_fd is not None:

@@ -27,7 +27,7 @@ from penstock.bench.programs.peers import own_server
 from penstock.bench.programs.root import DEMO_MODEL
 from penstock.bench.server.running import running
 from penstock.protos import penstock_pb2 as pb
-from penstock.protos import penstock_pb2_grpc
+from penstock.protos import services
 
 MIB = 1 << 20
 NUM_CLIENTS = 8
@@ -76,8 +76,8 @@ class Bench:
         self.url = f"http://127.0.0.1:{port}"
         self._session = session
         self._text = punctuation(0)
-        self._stub = penstock_pb2_grpc.TextGenerationStub(grpc.aio.insecure_channel(
-            f"127.0.0.1:{rpc_port}", options=[("grpc.max_receive_message_length", -1)]))
+        self._stub = services.stub(grpc.aio.insecure_channel(
+            f"127.0.0.1:{rpc_port}", options=[("grpc.max_receive_message_length", -1)]), pb)
         [self._router] = [each for each in child.family() if each.cmdline()[2:4] == ["-m", "penstock.router"]]
         [self.announced] = [int(size) * MIB for size in re.findall(r"router: at most (\d+) MiB", child.output)]
         self.announced_children = sum(

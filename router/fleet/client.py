@@ -13,13 +13,13 @@ from penstock.contract import wire
 from penstock.contract.shard_facts import ShardFacts
 from penstock.contract.step_result import StepResult
 from penstock.contract.stream_limits import StreamLimits
-from penstock.protos import shard_pb2, shard_pb2_grpc
+from penstock.protos import services, shard_pb2
 from penstock.router.fleet.errors import AdapterRefusedError, FleetError
 from penstock.system import addresses, peers
 from penstock.system.wire_tls import ADVICE, WireTls
 
 _Reply = TypeVar("_Reply")
-_EXECUTE = f"/{shard_pb2.DESCRIPTOR.services_by_name['Shard'].full_name}/Execute"
+_EXECUTE = f"/{services.service_of(shard_pb2).full_name}/Execute"
 LOAD_SECONDS, UNLOAD_SECONDS = 120.0, 30.0
 """How long a shard may take to load an adapter, from a slow disk, and to forget one."""
 WAIT_SECONDS = 30.0
@@ -94,7 +94,7 @@ class ShardClient:
 
     def _use(self, channel: grpc.aio.Channel) -> None:
         self._channel = channel
-        self._stub = shard_pb2_grpc.ShardStub(self._channel)
+        self._stub = services.stub(self._channel, shard_pb2)
         # Unlike the stub's, it takes orders that are encoded already.
         self._execute = self._channel.stream_stream(
             _EXECUTE, request_serializer=None, response_deserializer=shard_pb2.StepResult.FromString)

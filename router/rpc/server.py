@@ -11,7 +11,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio
 from grpc_reflection.v1alpha import reflection
 
-from penstock.protos import penstock_pb2_grpc
+from penstock.protos import penstock_pb2, services
 from penstock.router.api.http.access import Access
 from penstock.router.config import ServerConfig
 from penstock.router.engine.any_engine import AnyEngine
@@ -50,7 +50,7 @@ class RpcServer:
             ("grpc.max_send_message_length", -1),
             ("grpc.keepalive_time_ms", _KEEP_ALIVE_MS),
             ("grpc.so_reuseport", int(is_shared))])  # a port that is taken is an error
-        penstock_pb2_grpc.add_TextGenerationServicer_to_server(TextGeneration(service, self._calls), self._server)
+        services.serve(self._server, penstock_pb2, TextGeneration(service, self._calls))
         health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, self._server)
         reflection.enable_server_reflection((SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
         self._address = address

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import aclosing
 
 from penstock.protos import penstock_pb2 as pb
-from penstock.protos import penstock_pb2_grpc
+from penstock.protos import services
 from penstock.router.api.http.sse import UNREAD_SECONDS, Places
 from penstock.router.api.tgi.generate import asks_full_text, identified
 from penstock.router.api.tgi.info import describe
@@ -18,10 +18,10 @@ from penstock.router.rpc.calls import Calls, Context
 
 MAX_SPLIT = 1 << 18
 """The most characters of a text whose tokens make one message."""
-SERVICE_NAME: str = pb.DESCRIPTOR.services_by_name["TextGeneration"].full_name
+SERVICE_NAME: str = services.service_of(pb).full_name
 
 
-class TextGeneration(penstock_pb2_grpc.TextGenerationServicer):
+class TextGeneration:
     """Answers calls, each in a task of its own, which gRPC cancels when the client leaves or the deadline passes."""
 
     def __init__(self, service: Service, calls: Calls) -> None:

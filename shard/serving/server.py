@@ -24,7 +24,7 @@ from penstock.contract.plan import Plan
 from penstock.contract.shard_facts import ShardFacts
 from penstock.contract.step_result import StepResult
 from penstock.contract.stream_limits import StreamLimits
-from penstock.protos import shard_pb2
+from penstock.protos import services, shard_pb2
 from penstock.shard.adapters.error import AdapterError
 from penstock.shard.adapters.store import AdapterStore
 from penstock.shard.config import ShardConfig
@@ -53,6 +53,7 @@ _TCP_OPTIONS = [
 ]
 MAX_MESSAGE = 1000                       # characters
 QUIET_SECONDS = 1.0                      # without a step, after which an orphan that drains has nothing left to do
+ENCODED = {"Execute"}                    # calls whose requests come as bytes
 _LAST_WORDS = 2.0                        # seconds in which a shard that ends still sends the results that it has
 
 
@@ -256,28 +257,6 @@ def _short(message: str) -> str:
     return message if len(message) <= MAX_MESSAGE else f"{message[:MAX_MESSAGE]}…"
 
 
-def generic_handler(servicer: ShardServicer) -> grpc.GenericRpcHandler:
-    """Returns the service as generated code would register it, but that orders come as bytes."""
-    return grpc.method_handlers_generic_handler(shard_pb2.DESCRIPTOR.services_by_name["Shard"].full_name, {
-        "Describe": grpc.unary_unary_rpc_method_handler(
-            servicer.Describe, shard_pb2.DescribeRequest.FromString, shard_pb2.Facts.SerializeToString),
-        "Execute": grpc.stream_stream_rpc_method_handler(
-            servicer.Execute, None, shard_pb2.StepResult.SerializeToString),
-        "LoadAdapter": grpc.unary_unary_rpc_method_handler(
-            servicer.LoadAdapter, shard_pb2.LoadAdapterRequest.FromString,
-            shard_pb2.LoadAdapterReply.SerializeToString),
-        "UnloadAdapter": grpc.unary_unary_rpc_method_handler(
-            servicer.UnloadAdapter, shard_pb2.UnloadAdapterRequest.FromString,
-            shard_pb2.UnloadAdapterReply.SerializeToString),
-        "Health": grpc.unary_unary_rpc_method_handler(
-            servicer.Health, shard_pb2.HealthRequest.FromString, shard_pb2.HealthReply.SerializeToString),
-        "Follow": grpc.unary_stream_rpc_method_handler(
-            servicer.Follow, shard_pb2.FollowRequest.FromString, shard_pb2.GroupState.SerializeToString),
-        "Drain": grpc.unary_unary_rpc_method_handler(
-            servicer.Drain, shard_pb2.DrainRequest.FromString, shard_pb2.DrainReply.SerializeToString),
-    })
-
-
 def _credentials(tls: WireTls) -> grpc.ServerCredentials:
     """Returns credentials that admit clients with a certificate of the CA alone. The files are read anew for each of
     them that comes, since they may be renewed; what can't be read then leaves what was read last."""
@@ -320,7 +299,7 @@ async def serve(
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     server = grpc.aio.server(options=[*_OPTIONS, *(_SOCKET_OPTIONS if config.socket_path else _TCP_OPTIONS)])
     servicer = ShardServicer(facts, worker, config.socket_path, adapters, config.is_draining)
-    server.add_generic_rpc_handlers((generic_handler(servicer),))
+    services.serve(server, shard_pb2, servicer, ENCODED)
     try:
         if config.tls is None:
             server.add_insecure_port(config.listen)

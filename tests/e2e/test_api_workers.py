@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from penstock.bench.programs.children import free_port
-from penstock.protos import penstock_pb2, penstock_pb2_grpc
+from penstock.protos import penstock_pb2, services
 from tests.e2e.client import Answer, events, many_clients, scrape, stream, whole
 from tests.e2e.server import Server, serve
 
@@ -124,7 +124,7 @@ async def test_all_workers_answer_by_grpc(server: Server) -> None:
     texts = set()
     for _ in range(8):
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", [("grpc.use_local_subchannel_pool", 1)]) as channel:
-            texts.add((await penstock_pb2_grpc.TextGenerationStub(channel).Generate(request)).generated_text)
+            texts.add((await services.stub(channel, penstock_pb2).Generate(request)).generated_text)
     assert len(texts) == 1
 
 

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from penstock.protos import penstock_pb2 as pb
-from penstock.protos import penstock_pb2_grpc
+from penstock.protos import services
 from tests.adapter_files import make_adapter
 from tests.e2e.hostile_adapters import HOSTILE, Hostile
 from tests.e2e.server import Server, free_port, serve
@@ -104,7 +104,7 @@ def refusal(text: str) -> str:
 def ask_by_rpc(attacked: Attacked, name: str) -> None:
     with grpc.insecure_channel(f"127.0.0.1:{attacked.rpc_port}") as channel:
         request = pb.GenerateRequest(inputs="a", parameters=pb.Parameters(adapter_id=name, max_new_tokens=2))
-        call = penstock_pb2_grpc.TextGenerationStub(channel).Generate.future(
+        call = services.stub(channel, pb).Generate.future(
             request, timeout=30, metadata=[("authorization", f"Bearer {KEY}")])
         assert call.code() in RPC_CODES, call.details()
 

@@ -16,7 +16,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from penstock.protos import penstock_pb2 as pb
-from penstock.protos import penstock_pb2_grpc
+from penstock.protos import services
 from penstock.router.generation.float32 import nearest_float32
 from tests.e2e.server import Server, free_port, serve
 
@@ -58,7 +58,7 @@ def test_the_bits_of_http(both: Both, parameters: dict[str, Any]) -> None:
     asked = {**parameters, "details": True, "decoder_input_details": True}
     http = both.post(asked)
     with both.channel() as channel:
-        stub = penstock_pb2_grpc.TextGenerationStub(channel)
+        stub = services.stub(channel, pb)
         answer = stub.Generate(pb.GenerateRequest(inputs=SOURCE, parameters=pb.Parameters(**asked)), timeout=120)
         streamed = list(stub.GenerateStream(
             pb.GenerateRequest(inputs=SOURCE, parameters=pb.Parameters(**parameters)), timeout=120))
@@ -87,7 +87,7 @@ async def test_sigterm_drains(tmp_path: Path) -> None:
     port = free_port()
     with serve(tmp_path, "--num-shard", "2", "--grpc-port", str(port)) as server:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            stub, health = penstock_pb2_grpc.TextGenerationStub(channel), health_pb2_grpc.HealthStub(channel)
+            stub, health = services.stub(channel, pb), health_pb2_grpc.HealthStub(channel)
             watch = health.Watch(health_pb2.HealthCheckRequest())
             while (await watch.read()).status != health_pb2.HealthCheckResponse.SERVING:
                 pass                     # the port is open a moment before the shards are there

@@ -19,7 +19,7 @@ from typing import Self
 
 import grpc
 
-from penstock.protos import shard_pb2, shard_pb2_grpc
+from penstock.protos import services, shard_pb2
 from penstock.router.config import RouterConfig
 from penstock.router.notices import Notice
 from penstock.shard.config import ShardConfig
@@ -143,7 +143,7 @@ def _live(
     _note(name, "orphaned")
 
 
-class _Health(shard_pb2_grpc.ShardServicer):
+class _Health:
     """Tells of steps: SIGUSR1 begins one and SIGUSR2 ends it; `steps` in the behaviour is one at the start, after which
     the shard is ready."""
 
@@ -182,7 +182,7 @@ def _shard(arguments: Sequence[str]) -> None:
     if given.rendezvous.startswith("file://"):
         Path(f"{given.rendezvous.removeprefix('file://')}-{given.rank}").touch(exist_ok=False)
     server = grpc.server(ThreadPoolExecutor(1))
-    shard_pb2_grpc.add_ShardServicer_to_server(_Health(name, behaviour), server)
+    services.serve(server, shard_pb2, _Health(name, behaviour))
 
     def serve() -> None:
         assert given.signs_fd is not None

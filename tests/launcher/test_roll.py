@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from penstock.launcher import known_groups, roll
 from penstock.launcher.cli import main
 from penstock.launcher.known_groups import KnownGroup
-from penstock.protos import shard_pb2, shard_pb2_grpc
+from penstock.protos import services, shard_pb2
 from penstock.system.arguments import InvalidArgument
 
 
@@ -27,7 +27,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known_groups, "ASK_SECONDS", 2.0)
 
 
-class Shard(shard_pb2_grpc.ShardServicer):
+class Shard:
     """The shard of a rank, which computes for a while after it was told to drain, and then rests."""
 
     def __init__(self, group: str, rank: int = 0, busy_seconds: float = 0.0) -> None:
@@ -60,7 +60,7 @@ async def serving(*shards: Shard) -> AsyncIterator[str]:
     servers = []
     for shard in shards:
         server = grpc.aio.server()
-        shard_pb2_grpc.add_ShardServicer_to_server(shard, server)
+        services.serve(server, shard_pb2, shard)
         shard.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         await server.start()
         servers.append(server)

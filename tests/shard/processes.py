@@ -19,7 +19,7 @@ from penstock.contract.plan import Plan
 from penstock.contract.row_result import RowResult
 from penstock.contract.stream_limits import StreamLimits
 from penstock.contract.wire import decode_result, encode_masks, encode_plan, encode_stream_limits
-from penstock.protos import shard_pb2, shard_pb2_grpc
+from penstock.protos import services, shard_pb2
 from tests.paths import ROOT
 from tests.shard.step_programs import Program
 
@@ -78,7 +78,7 @@ class Client:
 
     def __init__(self, shard: Shard) -> None:
         self._channel = grpc.insecure_channel(f"unix:{shard.socket}")
-        self.stub = shard_pb2_grpc.ShardStub(self._channel)
+        self.stub = services.stub(self._channel, shard_pb2)
 
     def open(self, limits: StreamLimits = LIMITS) -> "ClientStream":
         """The streams of one router have the same limits, epoch included; no other router's have."""
@@ -91,7 +91,7 @@ class Client:
 
 
 class ClientStream:
-    def __init__(self, stub: shard_pb2_grpc.ShardStub) -> None:
+    def __init__(self, stub: Any) -> None:
         self._orders: queue.SimpleQueue[shard_pb2.Order | None] = queue.SimpleQueue()
         self._call = stub.Execute(iter(self._orders.get, None), timeout=SECONDS)
 

@@ -245,11 +245,11 @@ ROUTER = """
 import pickle, sys, time
 from pathlib import Path
 from tests.shard.processes import ClientStream, encode_stream_limits, encode_plan, new_epoch
-from penstock.protos import shard_pb2_grpc
+from penstock.protos import services, shard_pb2
 import grpc
 
 sockets, steps, favoured = pickle.loads(bytes.fromhex(sys.argv[1]))
-streams = [ClientStream(shard_pb2_grpc.ShardStub(grpc.insecure_channel(f"unix:{path}"))) for path in sockets]
+streams = [ClientStream(services.stub(grpc.insecure_channel(f"unix:{path}"), shard_pb2)) for path in sockets]
 limits = new_epoch()
 for stream in streams:
     stream.write(encode_stream_limits(limits))

@@ -21,7 +21,7 @@ from penstock.contract.row import Row
 from penstock.contract.sampling import Sampling
 from penstock.contract.shard_facts import ShardFacts
 from penstock.contract.stream_limits import StreamLimits
-from penstock.protos import shard_pb2, shard_pb2_grpc
+from penstock.protos import services, shard_pb2
 from penstock.router.fleet import client
 from penstock.router.fleet.client import ShardClient
 from penstock.router.fleet.errors import AdapterRefusedError, FleetError, OtherFacts
@@ -37,7 +37,7 @@ from tests.other_user import OTHER_USER, only_root, other_user
 LIMITS = StreamLimits(max_slots=4, max_step_tokens=64, max_blocks_per_slot=8)
 
 
-class EchoShard(shard_pb2_grpc.ShardServicer):
+class EchoShard:
     """Answers every sampled row with the slot plus 100, and keeps the orders."""
 
     def __init__(self, rank: int, **facts: Any) -> None:
@@ -88,7 +88,7 @@ async def running(tmp_path: Path, *shards: EchoShard) -> AsyncIterator[tuple[Grp
     targets = [f"unix:{tmp_path}/{index}.sock" for index in range(len(shards))]
     servers = [grpc.aio.server() for _ in shards]
     for server, shard, target in zip(servers, shards, targets, strict=True):
-        shard_pb2_grpc.add_ShardServicer_to_server(shard, server)
+        services.serve(server, shard_pb2, shard)
         server.add_insecure_port(target)
         await server.start()
     fleet = GrpcFleet(targets)
@@ -116,7 +116,7 @@ async def test_certificates_that_are_renewed_reach_one_that_waits_already(
     _copy(before, files)
     ca, cert, key = now.read()
     server = grpc.aio.server()
-    shard_pb2_grpc.add_ShardServicer_to_server(EchoShard(0, world_size=1), server)
+    services.serve(server, shard_pb2, EchoShard(0, world_size=1))
     port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(key, cert)], ca, True))
     await server.start()
     fleet = GrpcFleet([f"127.0.0.1:{port}"], files)
@@ -239,7 +239,7 @@ async def test_a_stranger_who_listens_gets_no_orders(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     shard, server = EchoShard(0, world_size=1), grpc.aio.server()
-    shard_pb2_grpc.add_ShardServicer_to_server(shard, server)
+    services.serve(server, shard_pb2, shard)
     with other_user(tmp_path):
         server.add_insecure_port("unix:0.sock")
     await server.start()

@@ -12,7 +12,7 @@ import pytest
 from penstock.launcher.config import LauncherConfig
 from penstock.launcher.launch import main
 from penstock.protos import penstock_pb2 as pb
-from penstock.protos import penstock_pb2_grpc
+from penstock.protos import services
 from penstock.router.api.http.access import Access
 from penstock.router.rpc.server import RpcServer, add_rpc
 from tests.router.api.conftest import Server, demo, grammars, server, start, until
@@ -85,7 +85,7 @@ async def start_rpc(start: Callable[..., Awaitable[Server]]) -> AsyncIterator[St
                 trust = grpc.ssl_channel_credentials(cert.read_bytes())
                 channel = grpc.aio.secure_channel(target, trust, options=options)
             await stack.enter_async_context(channel)
-            return Rpc(server, target, channel, penstock_pb2_grpc.TextGenerationStub(channel))
+            return Rpc(server, target, channel, services.stub(channel, pb))
 
         yield start_rpc
 

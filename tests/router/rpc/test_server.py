@@ -18,7 +18,7 @@ from opentelemetry.trace import StatusCode
 
 from penstock.contract import side_inputs
 from penstock.protos import penstock_pb2 as pb
-from penstock.protos import penstock_pb2_grpc
+from penstock.protos import services
 from penstock.router.api.http.access import Access
 from penstock.router.fleet.errors import FleetError
 from penstock.router.generation.service import SERVICES
@@ -98,7 +98,7 @@ async def test_tls(start_rpc: StartRpc, certificate: tuple[Path, Path]) -> None:
     rpc = await start_rpc(certificate=certificate)
     assert (await rpc.generate(max_new_tokens=1)).generated_text
     async with grpc.aio.insecure_channel(rpc.target) as plain:
-        call = penstock_pb2_grpc.TextGenerationStub(plain).Info(pb.InfoRequest())
+        call = services.stub(plain, pb).Info(pb.InfoRequest())
         assert (await error_of(call))[0] is grpc.StatusCode.UNAVAILABLE
 
 
@@ -122,7 +122,7 @@ async def test_the_end_waits_for_calls_that_run(rpc: Rpc) -> None:
     ending = asyncio.create_task(rpc.server.client.close())
     assert (await watch.read()).status == Status.NOT_SERVING
     async with grpc.aio.insecure_channel(rpc.target) as late:
-        code, *_ = await error_of(penstock_pb2_grpc.TextGenerationStub(late).Info(pb.InfoRequest()))
+        code, *_ = await error_of(services.stub(late, pb).Info(pb.InfoRequest()))
         assert code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
     assert not ending.done()
     fleet.may_answer.set()

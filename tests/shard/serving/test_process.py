@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from penstock.kernels import dispatch
-from penstock.protos import shard_pb2, shard_pb2_grpc
+from penstock.protos import services, shard_pb2
 from penstock.shard.config import DEFAULT_GRAPHS, ShardConfig
 from penstock.shard.startup.run import batches
 from penstock.system.signs import Sign
@@ -214,7 +214,7 @@ def test_tcp(tmp_path: Path) -> None:
     shard = Shard(tmp_path, **MODEL, listen=address)
     try:
         with grpc.insecure_channel(address) as channel:
-            stub = shard_pb2_grpc.ShardStub(channel)
+            stub = services.stub(channel, shard_pb2)
             assert stub.Describe(shard_pb2.DescribeRequest(), wait_for_ready=True, timeout=SECONDS).vocab_size == 8192
         other = Shard(tmp_path, **MODEL, listen=address)
         assert other.process.wait(SECONDS) == 1

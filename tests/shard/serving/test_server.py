@@ -19,7 +19,7 @@ from penstock.contract.plan import Plan
 from penstock.contract.sampling import Sampling
 from penstock.contract.step_result import StepResult
 from penstock.kernels import dispatch
-from penstock.protos import shard_pb2, shard_pb2_grpc
+from penstock.protos import services, shard_pb2
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.executor import Executor
@@ -138,7 +138,7 @@ def test_another_users_stream_takes_no_place(shard: Shard, client: Client) -> No
     with other_user(shard.socket.parent), grpc.insecure_channel(f"unix:{shard.socket.name}") as channel:
         orders = iter([encode_stream_limits(new_epoch())])
         with pytest.raises(grpc.RpcError) as error:
-            next(shard_pb2_grpc.ShardStub(channel).Execute(orders, wait_for_ready=True, timeout=SECONDS))
+            next(services.stub(channel, shard_pb2).Execute(orders, wait_for_ready=True, timeout=SECONDS))
     shard.socket.chmod(0o600)
     assert error.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.PERMISSION_DENIED)
     stream.write(encode_plan(prompt_step(1)))
@@ -359,7 +359,7 @@ async def test_the_last_results_reach_the_router_before_the_shard_ends(tmp_path:
     serving = asyncio.create_task(serve(config, mock.Mock(vocab_size=8, answers=True), worker, ready.set))
     await ready.wait()
     async with asyncio.timeout(SECONDS), grpc.aio.insecure_channel(config.listen) as channel:
-        stream = shard_pb2_grpc.ShardStub(channel).Execute()
+        stream = services.stub(channel, shard_pb2).Execute()
         await stream.write(encode_stream_limits(LIMITS))
         while not orders:
             await asyncio.sleep(0.01)
