@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from penstock.checkpoints import adapter_files
 from penstock.launcher import hub
-from penstock.router.adapters import files
 from penstock.router.adapters.registry import fault_of_name
 from penstock.router.adapters.source import AdapterSource
 from penstock.system.arguments import InvalidArgument
@@ -71,10 +71,10 @@ def _find(asked: AskedAdapter, cache: Path | None, has_bars: bool) -> AdapterSou
         raise InvalidArgument(f"`lora_adapters`: there is no directory {asked.origin}")
     else:
         path = hub.download("lora_adapters", asked.origin, asked.revision, cache, has_bars,
-                            files=[files.CONFIG, files.TENSORS], not_files=[])
+                            files=[adapter_files.CONFIG, adapter_files.TENSORS], not_files=[])
         found = AdapterSource(asked.name, path, asked.origin, path.name)
     try:
-        files.check(found.path)
+        adapter_files.check(found.path)
     except FileError as error:
         raise InvalidArgument(f"`lora_adapters`: {asked.name}: {error}") from error
     return found

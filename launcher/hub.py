@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from penstock.checkpoints import adapter_files
 from penstock.checkpoints.download import DownloadError
 from penstock.checkpoints.gguf.folder import write_checkpoint
 from penstock.checkpoints.gguf.metadata import GgufError
 from penstock.checkpoints.tokenizers.sources import ACCEPTED, TOKENIZER
 from penstock.checkpoints.tokenizers.sources import find as find_source
 from penstock.launcher import sigterm
-from penstock.router.adapters import files as adapter_files
 from penstock.system.arguments import InvalidArgument
 from penstock.system.leftovers import CHECKPOINT_FOLDER
 from penstock.system.names import as_given

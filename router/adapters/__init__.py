@@ -1,2 +1,2 @@
-"""Adapters (LoRA): their names, their files, and the numbers by which shards know them; may import errors and
-system."""
+"""Adapters (LoRA): their names, their files, and the numbers by which shards know them; may import
+checkpoints, errors and system."""

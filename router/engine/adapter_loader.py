@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
-from penstock.router.adapters import files
+from penstock.checkpoints.adapter_files import read_config
 from penstock.router.adapters.registry import Adapter, Registry
 from penstock.router.errors import GenerationError, RouterError
 from penstock.router.fleet.errors import AdapterRefusedError, FleetError
@@ -154,7 +154,8 @@ class AdapterLoader:
         adapter, began_at = self._adapters[number], time.monotonic()
         self._loading.add(number)
         try:
-            await self.registry.readers.read(adapter.path, lambda: _check_unchanged(adapter))
+            # If the disk does not answer, the shards are not asked, whose one thread for this would hang.
+            await self.registry.readers.read(adapter.path, lambda: read_config(adapter.path, adapter.config_digest))
             num_bytes = await self._fleet.load_adapter(number, str(adapter.path), adapter.digest, adapter.config_digest)
         except (AdapterRefusedError, FileError) as error:
             log.error("the adapter %r can't be loaded: %s", adapter.name, error)
@@ -183,10 +184,3 @@ class AdapterLoader:
     def _killed(adapter: Adapter) -> GenerationError:
         return GenerationError(f"the shards failed {MAX_LOSSES} times in a row while they loaded the adapter "
                            f"`{adapter.name}`")
-
-
-def _check_unchanged(adapter: Adapter) -> None:
-    """Raises FileError if the configuration is another than when the adapter was first used. The shards see to it that
-    the tensors are the same."""
-    if files.check_config(adapter.path) != adapter.config_digest:
-        raise FileError(adapter.path / files.CONFIG, "it has changed since the adapter was first used")

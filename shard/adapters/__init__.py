@@ -1,1 +1,2 @@
-"""Adapters (LoRA) in PEFT's files, and those that a shard has loaded; may import kernels, system and weights."""
+"""Adapters (LoRA) in PEFT's files, and those that a shard has loaded; may import checkpoints, kernels,
+system and weights."""

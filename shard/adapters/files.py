@@ -10,13 +10,11 @@ from typing import BinaryIO
 import torch
 from torch import Tensor
 
+from penstock.checkpoints.adapter_files import TENSORS, opened_tensors
 from penstock.shard.adapters.base_copies import BaseCopies
-from penstock.shard.adapters.error import AdapterError
-from penstock.system.regular_files import open_regular, size_of
-from penstock.system.safetensors_header import HeaderError, TensorPlace, parse_header
+from penstock.system.fields import FileError
+from penstock.system.safetensors_header import TensorPlace
 
-TENSORS_FILE = "adapter_model.safetensors"
-MAX_HEADER_BYTES, MAX_HEADER_VALUES = 8 << 20, 1 << 18  # of thousands of matrices, which have some ten values each
 FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
           "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2}
 CHUNK = 16 << 20                         # bytes that are read at once of what is not kept
@@ -48,26 +46,17 @@ class Matrices:
 class AdapterFile:
     """Has the matrices of each module, and the tensors of their names, in a dtype on the processor. Reads the file
     once, from its first byte to its last, so that what is checked is what is used, whatever becomes of the file
-    meanwhile. Raises AdapterError."""
+    meanwhile. Raises FileError."""
 
     def __init__(self, directory: Path, digest: str, dtype: torch.dtype, base: BaseCopies) -> None:
         """digest: SHA-256 in hex that the file must have; any if empty."""
-        self.path = directory / TENSORS_FILE
+        self.path = directory / TENSORS
         self._dtype = dtype
         self._base = base
         self.tensors: dict[str, Tensor] = {}
-        try:
-            with open_regular(self.path) as file:
-                places = parse_header(file, size_of(file), MAX_HEADER_BYTES, MAX_HEADER_VALUES)
-                self.modules = self._modules(places)
-                file.seek(0)
-                self._read(file, places, digest.lower())
-        except FileNotFoundError as error:
-            raise AdapterError(_why_missing(directory)) from error
-        except OSError as error:
-            raise AdapterError(f"{self.path} cannot be read: {error.strerror}") from error
-        except HeaderError as error:
-            raise AdapterError(f"{self.path}: {error}") from error
+        with opened_tensors(directory) as (file, places):
+            self.modules = self._modules(places)
+            self._read(file, places, digest.lower())
 
     def _read(self, file: BinaryIO, places: dict[str, TensorPlace], digest: str) -> None:
         known = hashlib.sha256()
@@ -76,7 +65,7 @@ class AdapterFile:
             for begin in range(0, length, most):
                 content = bytearray(min(most, length - begin))
                 if file.readinto(content) < len(content):  # type: ignore[attr-defined]
-                    raise AdapterError(f"{self.path} was cut short while it was read")
+                    raise FileError(self.path, "it was cut short while it was read")
                 known.update(content)
                 yield content
 
@@ -85,8 +74,8 @@ class AdapterFile:
         for name, place in sorted(places.items(), key=lambda each: each[1].begin):
             self._take_in(name, place, chunks)
         if digest and known.hexdigest() != digest:
-            raise AdapterError(f"{self.path} has the SHA-256 {known.hexdigest()}, expected {digest}: it is another "
-                               "adapter's")
+            raise FileError(self.path, f"it has the SHA-256 {known.hexdigest()}, expected {digest}: it is another "
+                            "adapter's")
 
     def _take_in(self, name: str, place: TensorPlace, chunks: Callable[[int, int], Iterator[bytearray]]) -> None:
         """Keeps a matrix; of a copy of the base's weight it sees that it is one."""
@@ -103,15 +92,15 @@ class AdapterFile:
                 continue
             part = torch.frombuffer(content, dtype=FLOATS[place.dtype]).view(-1, *place.shape[1:])
             if not self._base.has(name, part, number * rows):
-                raise AdapterError(f"{self.path}: {name:.200} is another weight than the base's, which was trained "
-                                   "with the adapter: modules that were trained whole are not served")
+                raise FileError(self.path, f"{name:.200} is another weight than the base's, which was trained "
+                                "with the adapter: modules that were trained whole are not served")
 
     def _converted(self, name: str, stored: Tensor) -> Tensor:
         tensor = stored.to(self._dtype, copy=True)
         if not torch.isfinite(tensor).all():
             what = "is infinite or not a number" if not torch.isfinite(stored.float()).all() else (
                 f"is too large for the model's {self._dtype}".replace("torch.", ""))
-            raise AdapterError(f"{self.path}: {name:.200} has a number that {what}")
+            raise FileError(self.path, f"{name:.200} has a number that {what}")
         return tensor
 
     def _modules(self, places: dict[str, TensorPlace]) -> dict[str, Matrices]:
@@ -122,11 +111,11 @@ class AdapterFile:
                 continue
             module, which = matrix
             if which in found.setdefault(module, {}):
-                raise AdapterError(f"{self.path} has two tensors {name:.200} and {found[module][which]:.200} for one "
-                                   "matrix")
+                raise FileError(self.path, f"it has two tensors {name:.200} and {found[module][which]:.200} for one "
+                                "matrix")
             found[module][which] = name
         if not found:
-            raise AdapterError(f"{self.path} has no tensors of LoRA")
+            raise FileError(self.path, "it has no tensors of LoRA")
         return {module: self._pair(module, names, places) for module, names in found.items()}
 
     def _parse(self, name: str, place: TensorPlace) -> tuple[str, str] | None:
@@ -138,28 +127,21 @@ class AdapterFile:
         if not match and not reason:
             reason = self._base.fault(name, place.shape) if ".lora_" not in name else "it is neither A nor B of a LoRA"
         if reason:
-            raise AdapterError(f"{self.path} has the tensor {name:.200}: {reason}")
+            raise FileError(self.path, f"it has the tensor {name:.200}: {reason}")
         if place.dtype not in FLOATS:
-            raise AdapterError(f"{self.path}: {name:.200} is {place.dtype}, expected one of {', '.join(FLOATS)}")
+            raise FileError(self.path, f"{name:.200} is {place.dtype}, expected one of {', '.join(FLOATS)}")
         if not match:
             return None
         if len(place.shape) != 2:
-            raise AdapterError(f"{self.path}: {name:.200} has shape {list(place.shape)}, expected two axes")
+            raise FileError(self.path, f"{name:.200} has shape {list(place.shape)}, expected two axes")
         return match["module"], match["matrix"]
 
     def _pair(self, module: str, names: dict[str, str], places: dict[str, TensorPlace]) -> Matrices:
         for matrix, other in (("A", "B"), ("B", "A")):
             if matrix not in names:
-                raise AdapterError(f"{self.path} has {names[other]:.200}, but no lora_{matrix} of {module:.200}")
+                raise FileError(self.path, f"it has {names[other]:.200}, but no lora_{matrix} of {module:.200}")
         a, b = (places[names[matrix]].shape for matrix in "AB")
         if a[0] != b[1]:
-            raise AdapterError(f"{self.path}: {names['A']:.200} has shape {list(a)} and {names['B']:.200} {list(b)}, "
-                               "whose ranks differ")
+            raise FileError(self.path, f"{names['A']:.200} has shape {list(a)} and {names['B']:.200} {list(b)}, "
+                            "whose ranks differ")
         return Matrices(names["A"], names["B"], a[0], a[1], b[0])
-
-
-def _why_missing(directory: Path) -> str:
-    message = f"{directory / TENSORS_FILE} does not exist"
-    if (directory / "adapter_model.bin").exists():
-        return f"{message}; PEFT's save_pretrained makes it of adapter_model.bin with safe_serialization=True"
-    return message

@@ -12,18 +12,18 @@ from penstock.kernels.lora.adapter import Shape
 from penstock.kernels.memory import own_pages
 from penstock.shard.adapters.base_copies import BaseCopies
 from penstock.shard.adapters.config import AdapterConfig
-from penstock.shard.adapters.error import AdapterError
 from penstock.shard.adapters.files import AdapterFile, Matrices
 from penstock.shard.adapters.names import short
 from penstock.shard.weights.format import LinearPart
 from penstock.shard.weights.sites import Adaptable, Site
+from penstock.system.fields import FileError
 
 OWN_PAGES = 16 << 20
 """The bytes from which on an adapter has pages of its own: they are large, and small adapters would waste them."""
 
 
 def load_adapter(directory: Path, digests: tuple[str, str], adaptable: Adaptable) -> Adapter:
-    """Reads an adapter from its folder. Raises AdapterError if it is damaged, or the model can't use it.
+    """Reads an adapter from its folder. Raises FileError if it is damaged, or the model can't use it.
 
     digests: SHA-256 in hex of the tensors' file and of the configuration; any where it is empty
     """
@@ -35,10 +35,10 @@ def load_adapter(directory: Path, digests: tuple[str, str], adaptable: Adaptable
         if _is_elsewhere(module, adaptable):
             continue
         if short(module) not in linears:
-            raise AdapterError(f"{file.path} has the tensor {found.a:.200}: {_why_none(module, adaptable)}")
+            raise FileError(file.path, f"it has the tensor {found.a:.200}: {_why_none(module, adaptable)}")
         name, part = linears[short(module)]
         if name in matrices:
-            raise AdapterError(f"{file.path} has two pairs of matrices for {name}, one of them as {module:.200}")
+            raise FileError(file.path, f"it has two pairs of matrices for {name}, one of them as {module:.200}")
         matrices[name] = module, found
         _check(module, found, part, config, file)
     shapes = [_shape(site, matrices, config) for site in adaptable.sites]
@@ -52,7 +52,7 @@ def load_adapter(directory: Path, digests: tuple[str, str], adaptable: Adaptable
         has_pages = device.type == "cpu" and size >= OWN_PAGES
         memory = own_pages(size) if has_pages else torch.empty(size, dtype=torch.uint8, device=device)
     except (OSError, MemoryError, RuntimeError) as error:
-        raise AdapterError(f"{directory}: there is no memory for the {size} bytes of this adapter: {error}") from error
+        raise FileError(directory, f"there is no memory for the {size} bytes of this adapter: {error}") from error
     with torch.inference_mode():
         return pack_adapter(shapes, adaptable.dtype, read, memory)
 
@@ -78,13 +78,13 @@ def _why_none(module: str, adaptable: Adaptable) -> str:
 
 
 def _check(module: str, found: Matrices, part: LinearPart, config: AdapterConfig, file: AdapterFile) -> None:
-    """Raises AdapterError unless the matrices have the shapes that the model and the configuration ask for."""
+    """Raises FileError unless the matrices have the shapes that the model and the configuration ask for."""
     rank = config.rank_of(module)
     shapes = {found.a: ((found.rank, found.in_features), (rank, part.in_features)),
               found.b: ((found.out_features, found.rank), (part.out_features, rank))}
     for name, (shape, expected) in shapes.items():
         if shape != expected:
-            raise AdapterError(f"{file.path}: {name} has shape {list(shape)}, expected {list(expected)}")
+            raise FileError(file.path, f"{name} has shape {list(shape)}, expected {list(expected)}")
 
 
 def _names(site: Site, matrices: Mapping[str, tuple[str, Matrices]]) -> list[str]:

@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 
 from penstock.kernels.lora import Adapter
-from penstock.shard.adapters.error import AdapterError
 from penstock.shard.adapters.load import load_adapter
 from penstock.shard.weights.sites import Adaptable
+from penstock.system.fields import FileError
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class AdapterStore:
 
     def load(self, number: int, path: Path, digest: str = "", config_digest: str = "", epoch: int = 0) -> Future[int]:
         """Begins to load an adapter, in the place of another of this number, if there is one. The future's result is
-        the bytes that it takes; it raises AdapterError."""
+        the bytes that it takes; it raises FileError."""
         with self._changes:
             self._epochs[number] = epoch
         return self._loading.submit(self._load, number, path, (digest, config_digest), epoch)
@@ -72,9 +72,9 @@ class AdapterStore:
 
     def _load(self, number: int, path: Path, digests: tuple[str, str], epoch: int) -> int:
         if number == 0:
-            raise AdapterError(f"{path}: adapter 0 stands for none, numbers begin at 1")
+            raise FileError(path, "adapter 0 stands for none, numbers begin at 1")
         if self._adaptable is None:
-            raise AdapterError(f"{path}: the model is computed by transformers, which takes no adapters here")
+            raise FileError(path, "the model is computed by transformers, which takes no adapters here")
         begin = time.monotonic()
         try:
             adapter = load_adapter(path, digests, self._adaptable)
@@ -82,16 +82,16 @@ class AdapterStore:
             with self._changes:
                 if self._epochs.get(number) == epoch and number not in self._adapters:
                     del self._epochs[number]
-            if isinstance(error, AdapterError):
+            if isinstance(error, FileError):
                 raise
             # A file that nobody foresaw is a fault of this adapter alone.
             log.exception("adapter %d of %s cannot be loaded", number, path)
-            raise AdapterError(f"{path} cannot be loaded: {error!r:.500}") from error
+            raise FileError(path, f"it cannot be loaded: {error!r:.500}") from error
         with self._changes:
             if 0 < epoch < self._epoch and self._epochs.get(number) == epoch:
                 self._forget(number)
             if self._epochs.get(number) != epoch:
-                raise AdapterError(f"{path} was unloaded while it was loaded")
+                raise FileError(path, "it was unloaded while it was loaded")
             self._adapters[number] = adapter
         log.info("adapter %d of %s is loaded: %.1f MB in %.2f s", number, path, adapter.num_bytes / 1e6,
                  time.monotonic() - begin)

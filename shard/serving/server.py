@@ -25,7 +25,6 @@ from penstock.contract.shard_facts import ShardFacts
 from penstock.contract.step_result import StepResult
 from penstock.contract.stream_limits import StreamLimits
 from penstock.protos import services, shard_pb2
-from penstock.shard.adapters.error import AdapterError
 from penstock.shard.adapters.store import AdapterStore
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.masks import LateMasks, Masks
@@ -34,6 +33,7 @@ from penstock.shard.serving.checks import check_row
 from penstock.shard.serving.draining import Draining
 from penstock.shard.serving.worker import Order, Worker
 from penstock.system import peers
+from penstock.system.fields import FileError
 from penstock.system.wire_tls import WireTls
 
 log = logging.getLogger(__name__)
@@ -174,7 +174,7 @@ class ShardServicer:
         num_bytes = 0
         try:
             num_bytes = await asyncio.wrap_future(loading)
-        except AdapterError as error:
+        except FileError as error:
             log.warning("adapter %d is not loaded: %s", request.adapter, error)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, _short(str(error)))
         return shard_pb2.LoadAdapterReply(num_bytes=num_bytes)

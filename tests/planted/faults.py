@@ -162,7 +162,8 @@ FAULTS = (
           "self._numbers.of(source.name, found.digest, found.config_digest)", "self._numbers.of(source.name)",
           _ADAPTERS),
     Fault("adapters", "a-changed-scale-goes-unnoticed", "router/engine/adapter_loader.py",
-          "            await self.registry.readers.read(adapter.path, lambda: _check_unchanged(adapter))\n", "",
+          "            await self.registry.readers.read(adapter.path, lambda: read_config(adapter.path, "
+          "adapter.config_digest))\n", "",
           _ADAPTERS),
     Fault("adapters", "killers-are-loaded-beside-others", "router/engine/adapter_loader.py",
           "if self._num_losses[number] >= MAX_LOSSES_BESIDE:", "if False:", _ADAPTERS),

@@ -246,7 +246,7 @@ async def test_what_can_not_be_loaded(client: Client, tmp_path: Path) -> None:
             ("x", "/" + "x" * 5000, "`lora_path` must have at most 4096 characters. Given: 5001"),
             ("x", "/" + "x" * 4000, "it must be a directory on the server"),
             ("x", tmp_path, f"`lora_path`: {tmp_path}/adapter_config.json: No such file or directory"),
-            ("x", folder, "use_dora: DoRA is not served, only plain LoRA"),
+            ("x", folder, "use_dora is True: the magnitudes of DoRA are not served"),
             ("x", "/\0", "it must be a directory on the server"),
             ("tgi", folder, "`lora_name` must not be tgi"), ("demo", folder, "`lora_name` must not be demo")):
         status, error = await client.load(name, path)

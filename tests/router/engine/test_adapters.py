@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from penstock.checkpoints.adapter_files import read_config
 from penstock.contract.sampling import Sampling
 from penstock.contract.step_result import StepResult
-from penstock.router.adapters.files import AdapterFiles, check_config
+from penstock.router.adapters.files import AdapterFiles
 from penstock.router.adapters.registry import Registry
 from penstock.router.adapters.source import AdapterSource
 from penstock.router.engine.adapter_loader import MAX_LOSSES, MAX_LOSSES_BESIDE
@@ -266,7 +267,7 @@ async def test_names_that_come_and_go_are_forgotten(
     def read(folder: Path, max_weights: int) -> AdapterFiles:
         return AdapterFiles(str(next(numbers)), config_digest, 512)
 
-    config_digest = check_config(write_adapter(tmp_path))
+    config_digest = read_config(write_adapter(tmp_path))[1]
     registry = Registry(max_bytes=10 * SIZE, read=read)
     async with running(registry) as (engine, fleet):
         engine._adapters._most_known = kept

@@ -10,12 +10,13 @@ import peft  # type: ignore[import-untyped]
 import pytest
 import torch
 
+from penstock.checkpoints.adapter_files import REFUSED
 from penstock.kernels.lora import AdapterRows
-from penstock.shard.adapters.config import READ, REFUSED, WITHOUT_EFFECT, AdapterConfig
-from penstock.shard.adapters.error import AdapterError
+from penstock.shard.adapters.config import READ, WITHOUT_EFFECT, AdapterConfig
 from penstock.shard.adapters.store import AdapterStore
 from penstock.shard.communication.distributed import Group
 from penstock.shard.layers.decoder import Decoder
+from penstock.system.fields import FileError
 from tests.adapter_files import LINEARS
 from tests.tiny_models import make_tiny, prompt_logits
 
@@ -112,7 +113,7 @@ def test_every_key_of_peft_is_served_or_passed_or_refused_by_name(tmp_path: Path
     AdapterConfig.read(tmp_path)
     for key, value in {**OTHERS, **WITH_EFFECT}.items():
         path.write_text(json.dumps({**saved, key: value}))
-        with pytest.raises(AdapterError, match=f"adapter_config.json: {key}( is|, | has)"):
+        with pytest.raises(FileError, match=f"adapter_config.json: {key}( is|, | has)"):
             AdapterConfig.read(tmp_path)
     for key in WITHOUT_EFFECT:
         path.write_text(json.dumps({**saved, key: {"any": "value"}}))
@@ -122,5 +123,5 @@ def test_every_key_of_peft_is_served_or_passed_or_refused_by_name(tmp_path: Path
 @pytest.mark.parametrize("initial", ["pissa", "pissa_niter_4", "olora", "corda", "loftq", "lora_ga", "a new one"])
 def test_what_changes_the_base_at_first_is_refused(tmp_path: Path, initial: str) -> None:
     (tmp_path / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "init_lora_weights": initial}))
-    with pytest.raises(AdapterError, match=f"init_lora_weights is '{initial}': such an adapter belongs to other"):
+    with pytest.raises(FileError, match=f"init_lora_weights is '{initial}': such an adapter belongs to other"):
         AdapterConfig.read(tmp_path)

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from penstock.shard.adapters.error import AdapterError
 from penstock.shard.adapters.load import load_adapter
 from penstock.shard.adapters.store import AdapterStore
 from penstock.shard.communication.distributed import Group
 from penstock.shard.layers.decoder import Decoder
 from penstock.shard.weights.sites import Adaptable
+from penstock.system.fields import FileError
 from tests.adapter_files import make_adapter
 from tests.family_models import make_family
 from tests.tiny_models import make_tiny
@@ -76,7 +76,7 @@ def change_config(adapter: Path, **changes: Any) -> None:
 ])
 def test_configurations(adaptable: Adaptable, adapter: Path, changes: dict[str, Any], message: str) -> None:
     change_config(adapter, **changes)
-    with pytest.raises(AdapterError, match=f"^{adapter}/.*{message}"):
+    with pytest.raises(FileError, match=f"^{adapter}/.*{message}"):
         load_adapter(adapter, ("", ""), adaptable)
 
 
@@ -122,14 +122,14 @@ def test_tensors(
     model: Path, adaptable: Adaptable, tmp_path: Path, changes: dict[str, Tensor | None], message: str
 ) -> None:
     adapter = make_adapter(tmp_path / "adapter", model, 4, targets=["q_proj"], changes=changes)
-    with pytest.raises(AdapterError, match=f"^{adapter}/adapter_model.safetensors.*{message}"):
+    with pytest.raises(FileError, match=f"^{adapter}/adapter_model.safetensors.*{message}"):
         load_adapter(adapter, ("", ""), adaptable)
 
 
 def test_numbers_that_the_models_dtype_lacks(model: Path, tmp_path: Path) -> None:
     adapter = make_adapter(tmp_path / "adapter", model, 4, targets=["q_proj"], changes={
         f"{Q}.lora_A.weight": torch.full((4, 64), 1e6)})
-    with pytest.raises(AdapterError, match="has a number that is too large for the model's float16"):
+    with pytest.raises(FileError, match="has a number that is too large for the model's float16"):
         load_adapter(adapter, ("", ""), adaptable_of(model, torch.float16))
 
 
@@ -137,21 +137,21 @@ def test_files(adaptable: Adaptable, adapter: Path, tmp_path: Path) -> None:
     tensors = adapter / "adapter_model.safetensors"
     digest = hashlib.sha256(tensors.read_bytes()).hexdigest()
     load_adapter(adapter, (digest, ""), adaptable)
-    with pytest.raises(AdapterError, match=f"has the SHA-256 {digest}, expected {'0' * 64}: it is another adapter's"):
+    with pytest.raises(FileError, match=f"has the SHA-256 {digest}, expected {'0' * 64}: it is another adapter's"):
         load_adapter(adapter, ("0" * 64, ""), adaptable)
     whole = tensors.read_bytes()
     for length in (0, 5, 100, len(whole) - 1):
         tensors.write_bytes(whole[:length])
-        with pytest.raises(AdapterError, match=r"adapter_model.safetensors"):
+        with pytest.raises(FileError, match=r"adapter_model.safetensors"):
             load_adapter(adapter, ("", ""), adaptable)
     tensors.rename(adapter / "adapter_model.bin")
-    with pytest.raises(AdapterError, match=r"does not exist; PEFT's save_pretrained makes it of adapter_model.bin"):
+    with pytest.raises(FileError, match=r"there is no such file; PEFT's save_pretrained makes it of adapter_model.bin"):
         load_adapter(adapter, ("", ""), adaptable)
     (adapter / "adapter_config.json").write_text("{")
-    with pytest.raises(AdapterError, match=r"adapter_config.json cannot be read"):
+    with pytest.raises(FileError, match=r"adapter_config.json: it is not JSON"):
         load_adapter(adapter, ("", ""), adaptable)
     shutil.rmtree(adapter)
-    with pytest.raises(AdapterError, match=r"adapter_config.json does not exist: an adapter is a folder as PEFT saves"):
+    with pytest.raises(FileError, match=r"adapter: it must be a directory on the server"):
         load_adapter(adapter, ("", ""), adaptable)
 
 
@@ -168,7 +168,7 @@ def test_layers_that_take_none(tmp_path: Path, family: str, target: str, reason:
     module = f"base_model.model.{name}.{target}"
     adapter = make_adapter(tmp_path / "adapter", model, 4, targets=[], changes={
         f"{module}.lora_A.weight": torch.ones(4, 64), f"{module}.lora_B.weight": torch.ones(64, 4)})
-    with pytest.raises(AdapterError, match=rf"has the tensor {module}.lora_A.weight: {reason}"):
+    with pytest.raises(FileError, match=rf"has the tensor {module}.lora_A.weight: {reason}"):
         load_adapter(adapter, ("", ""), found)
 
 
@@ -191,7 +191,7 @@ def test_what_is_unloaded_while_it_loads_is_not_kept(adaptable: Adaptable, adapt
     second = store.load(2, adapter, epoch=6)
     store.unload(2, 6)
     first.result()
-    with pytest.raises(AdapterError, match="was unloaded while it was loaded"):
+    with pytest.raises(FileError, match="was unloaded while it was loaded"):
         second.result()
     assert store.get(2) is None
 
@@ -201,7 +201,7 @@ def test_what_is_unloaded_while_it_loads_is_not_kept(adaptable: Adaptable, adapt
     {"bias": "x" * 50_000}])
 def test_odd_numbers_are_a_fault_of_the_adapter(adaptable: Adaptable, adapter: Path, config: dict[str, object]) -> None:
     change_config(adapter, **config)
-    with pytest.raises(AdapterError) as error:
+    with pytest.raises(FileError) as error:
         AdapterStore(adaptable).load(1, adapter).result()
     assert len(str(error.value)) < 1000
 
@@ -213,7 +213,7 @@ def test_two_pairs_for_one_linear(tmp_path: Path, model: Path, adaptable: Adapta
     twice = make_adapter(tmp_path / "twice", model, rank, targets=["q_proj"], changes={
         f"base_model.model.{short}.lora_A.weight": torch.ones(rank, inputs),
         f"base_model.model.{short}.lora_B.weight": torch.ones(outputs, rank)})
-    with pytest.raises(AdapterError, match="has two pairs of matrices for"):
+    with pytest.raises(FileError, match="has two pairs of matrices for"):
         load_adapter(twice, ("", ""), adaptable)
 
 
@@ -221,7 +221,7 @@ def test_a_configuration_that_has_changed(adaptable: Adaptable, adapter: Path) -
     digest = hashlib.sha256((adapter / "adapter_config.json").read_bytes()).hexdigest()
     load_adapter(adapter, ("", digest), adaptable)
     change_config(adapter, lora_alpha=3)
-    with pytest.raises(AdapterError, match="it has changed"):
+    with pytest.raises(FileError, match="it has changed"):
         load_adapter(adapter, ("", digest), adaptable)
 
 
@@ -229,7 +229,7 @@ def test_a_refused_adapter_leaves_nothing(adaptable: Adaptable, adapter: Path) -
     store = AdapterStore(adaptable)
     for number, message in ((0, "adapter 0 stands for none"), (1, "r is 300")):
         change_config(adapter, r=300)
-        with pytest.raises(AdapterError, match=message):
+        with pytest.raises(FileError, match=message):
             store.load(number, adapter).result()
         assert store.get(number) is None
     change_config(adapter, r=4)
@@ -238,5 +238,5 @@ def test_a_refused_adapter_leaves_nothing(adaptable: Adaptable, adapter: Path) -
     store.unload(1)
     store.unload(1)
     assert store.get(1) is None
-    with pytest.raises(AdapterError, match="the model is computed by transformers, which takes no adapters here"):
+    with pytest.raises(FileError, match="the model is computed by transformers, which takes no adapters here"):
         AdapterStore(None).load(1, adapter).result()

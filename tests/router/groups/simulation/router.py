@@ -7,8 +7,9 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
+from penstock.checkpoints.adapter_files import CONFIG, read_config
 from penstock.contract.facts import Facts
-from penstock.router.adapters.files import CONFIG, AdapterFiles, check_config
+from penstock.router.adapters.files import AdapterFiles
 from penstock.router.adapters.registry import Registry
 from penstock.router.adapters.source import AdapterSource
 from penstock.router.api.http.sse import Places
@@ -65,7 +66,7 @@ def adapter_folder(name: str) -> Path:
 
 
 def read_adapter(folder: Path, max_weights: int) -> AdapterFiles:
-    return AdapterFiles(ADAPTERS[folder.name], check_config(folder), 10)
+    return AdapterFiles(ADAPTERS[folder.name], read_config(folder)[1], 10)
 
 
 class SimulatedRouter:
