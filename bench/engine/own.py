@@ -6,7 +6,7 @@ group is such a process.
 
 import sys
 import time
-from dataclasses import replace
+from dataclasses import astuple, replace
 from itertools import count
 from multiprocessing.connection import Connection
 
@@ -77,7 +77,7 @@ def main() -> None:
     connection.send(None)
     while request := connection.recv():
         result = engine.run(Trial(**request))
-        connection.send((result.tokens, result.seconds, result.split))
+        connection.send((result.tokens, result.seconds, result.split and astuple(result.split)))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import click
 
 from penstock.bench.programs.children import Child, last_lines
 from penstock.bench.programs.root import ROOT
-from penstock.bench.programs.trial import Result, Trial
+from penstock.bench.programs.trial import Result, Split, Trial
 
 Command = TypeVar("Command", bound=Callable[..., None])
 DIRECTORY = click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path)
@@ -62,7 +62,8 @@ class ResidentEngine:
     def run(self, trial: Trial) -> Result | None:
         for rank in self._ranks:
             rank.connection.send(asdict(trial))
-        return Result(*self._receive())
+        tokens, seconds, *rest = self._receive()
+        return Result(tokens, seconds, *(Split(*parts) for parts in rest if parts))
 
     def cpu_seconds(self) -> float:
         return sum(rank.child.cpu_seconds() for rank in self._ranks)
@@ -175,14 +176,17 @@ class LlamaCpp:
 
 
 def own_engine(
-    name: str, model: Path, num_threads: int, folder: Path, quantize: str | None, num_shards: int = 1
+    name: str, model: Path, num_threads: int, folder: Path, quantize: str | None, num_shards: int = 1,
+    checkout: Path = ROOT,
 ) -> Engine:
-    """model: a directory; quantize: what its weights are rounded to, if they are. Each shard has so many threads."""
-    command = [sys.executable, "-m", "penstock.bench.engine.own"]
+    """model: a directory; quantize: what its weights are rounded to, if they are. Each shard has so many threads.
+    Another checkout computes with the Python of its own environment."""
+    python = sys.executable if checkout == ROOT else str(checkout / ".venv/bin/python")
+    command = [python, "-m", "penstock.bench.engine.own"]
     setting = {"model": str(model), "threads": num_threads, "quantize": quantize, "world_size": num_shards,
                "rendezvous": f"file://{folder}/{name.replace(' ', '-')}"}
     ranks = [[json.dumps({**setting, "rank": rank})] for rank in range(num_shards)]
-    return ResidentEngine(name, command, ranks, folder, {"PYTHONPATH": str(ROOT)})
+    return ResidentEngine(name, command, ranks, folder, {"PYTHONPATH": str(checkout)})
 
 
 def own_server(model: Path, port: int, flags: Sequence[str]) -> ServerCommand:
