@@ -6,11 +6,18 @@ TopLogprobs = tuple[tuple[int, float], ...]
 """The likeliest tokens at one position with their logprobs, the likeliest first."""
 
 
+class OtherResult(NamedTuple):
+    """A result that is neither a token nor a logprob; its `kind` says how to read the value."""
+
+    kind: str
+    value: bytes
+
+
 class RowResult(NamedTuple):
     """Has the tokens that a row yielded, with the logprob of each, and the logprobs of its `prompt_logprob_ids`.
 
     `top_logprobs` has an entry for each of `token_ids`, `prompt_top_logprobs` for each of `prompt_logprobs`; both are
-    empty if none was asked for.
+    empty if none was asked for. Every row may have `others`, also one that yields no token.
     """
 
     slot: int
@@ -19,3 +26,4 @@ class RowResult(NamedTuple):
     top_logprobs: tuple[TopLogprobs, ...] = ()
     prompt_logprobs: tuple[float, ...] = ()
     prompt_top_logprobs: tuple[TopLogprobs, ...] = ()
+    others: tuple[OtherResult, ...] = ()

@@ -7,8 +7,8 @@ from penstock.contract.row_result import RowResult
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """Holds the results of a step: its rows with tokens or prompt logprobs, in any order. The durations are
-    nanoseconds, and their properties seconds."""
+    """Holds the results of a step: its rows with tokens, prompt logprobs or others, in any order. The durations
+    are nanoseconds, and their properties seconds."""
 
     step_id: int
     rows: tuple[RowResult, ...]

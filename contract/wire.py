@@ -2,7 +2,7 @@
 the shard's server."""
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -14,7 +14,7 @@ from penstock.contract.initial_state import InitialState
 from penstock.contract.output import Output
 from penstock.contract.plan import Plan
 from penstock.contract.row import Row
-from penstock.contract.row_result import RowResult, TopLogprobs
+from penstock.contract.row_result import OtherResult, RowResult, TopLogprobs
 from penstock.contract.sampling import Sampling
 from penstock.contract.shard_facts import ShardFacts
 from penstock.contract.step_result import StepResult
@@ -42,13 +42,12 @@ def _decode_output(message: Any, name: str) -> Output:
     return _OUTPUTS[number]
 
 
-def _encode_top_logprobs(tops: Iterable[TopLogprobs]) -> list[shard_pb2.TopLogprobs]:
-    return [shard_pb2.TopLogprobs(ids=[token_id for token_id, _ in top], logprobs=[logprob for _, logprob in top])
-            for top in tops]
+def _encode_top_logprobs(top: TopLogprobs) -> shard_pb2.TopLogprobs:
+    return shard_pb2.TopLogprobs(ids=[token_id for token_id, _ in top], logprobs=[logprob for _, logprob in top])
 
 
-def _decode_top_logprobs(message: Any, name: str) -> tuple[TopLogprobs, ...]:
-    return tuple(tuple(zip(top.ids, top.logprobs, strict=True)) for top in getattr(message, name))
+def _decode_top_logprobs(message: shard_pb2.TopLogprobs) -> TopLogprobs:
+    return tuple(zip(message.ids, message.logprobs, strict=True))
 
 
 def _decode_map(message: Any, name: str) -> dict[str, bytes]:
@@ -69,6 +68,15 @@ def part(codec: Codec[Any], is_optional: bool = False) -> Kind:
     return Kind(codec.encode, decode)
 
 
+def parts(encode: Callable[[Any], Any], decode: Callable[[Any], Any]) -> Kind:
+    """A field that is a tuple, each item of which is a message of its own."""
+    def decode_all(message: Any, name: str) -> tuple[Any, ...]:
+        messages = getattr(message, name)
+        return tuple(map(decode, messages)) if messages else ()
+
+    return Kind(lambda items: [*map(encode, items)], decode_all)
+
+
 def names_of(dataclass: Any) -> list[str]:
     """Names the fields of a dataclass."""
     return [each.name for each in fields(dataclass)]
@@ -80,7 +88,7 @@ NUMBERS = Kind(lambda numbers: numbers, lambda message, name: tuple(getattr(mess
 """Repeated numbers, which are a tuple."""
 MAP = Kind(lambda values: values, _decode_map)
 """Values by name."""
-TOPS = Kind(_encode_top_logprobs, _decode_top_logprobs)
+TOPS = parts(_encode_top_logprobs, _decode_top_logprobs)
 
 FACTS = Codec(Facts, names_of(Facts), shard_pb2.Facts, eos_token_ids=Kind(
     sorted, lambda message, name: frozenset(getattr(message, name))))
@@ -92,8 +100,10 @@ ROW = Codec(Row, Row._fields, shard_pb2.Row, untold=["is_decode"], token_ids=IDS
             output=Kind(lambda output: output.value, _decode_output), prompt_logprob_ids=IDS,
             initial_state=part(INITIAL_STATE, is_optional=True))
 COPY = Codec(BlockCopy, names_of(BlockCopy), shard_pb2.BlockCopy)
+OTHER_RESULT = Codec(OtherResult, OtherResult._fields, shard_pb2.OtherResult)
 ROW_RESULT = Codec(RowResult, RowResult._fields, shard_pb2.RowResult, token_ids=NUMBERS, logprobs=NUMBERS,
-                   top_logprobs=TOPS, prompt_logprobs=NUMBERS, prompt_top_logprobs=TOPS)
+                   top_logprobs=TOPS, prompt_logprobs=NUMBERS, prompt_top_logprobs=TOPS,
+                   others=parts(OTHER_RESULT.encode, OTHER_RESULT.decode))
 
 _CONTINUED = Row(0, 0, from_last_sample=True, is_decode=True)[2:]
 """The fields besides slot and start of the rows that have columns of their own."""

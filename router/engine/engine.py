@@ -33,7 +33,7 @@ from penstock.router.grammar.spec import GrammarSpec
 from penstock.router.limits import Limits
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling import sequence
-from penstock.router.scheduling.confirmed import PromptLogprobsPart, Verified
+from penstock.router.scheduling.confirmed import Other, PromptLogprobsPart, Sampled, Verified
 from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.residency import Residency
 from penstock.router.scheduling.scheduler import Scheduler
@@ -275,10 +275,10 @@ class Engine:
                 continue
             if isinstance(each, Verified):
                 state.receiver.verified(each)
-            elif any(map(isnan, each.logprobs if isinstance(each, PromptLogprobsPart) else [each.logprob])):
-                log.error("request %d fails: the model computed something that is not a number (NaN)", each.sequence_id)
-                self._requests.fail(each.sequence_id, GenerationError(
-                    "Server error: the model computed something that is not a number (NaN)"))
+            elif isinstance(each, Other):
+                state.receiver.take_other(each)
+            elif isnan(each.logprob) if isinstance(each, Sampled) else any(map(isnan, each.logprobs)):
+                self._requests.fail_nan(each.sequence_id)
             elif isinstance(each, PromptLogprobsPart):
                 state.receiver.take_prompt_logprobs(each)
             elif each.finish_reason is FinishReason.ERROR:

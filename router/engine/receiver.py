@@ -5,7 +5,7 @@ from typing import Protocol
 
 from penstock.router.engine.request import Request
 from penstock.router.errors import RouterError
-from penstock.router.scheduling.confirmed import PromptLogprobsPart, Sampled, Verified
+from penstock.router.scheduling.confirmed import Other, PromptLogprobsPart, Sampled, Verified
 from penstock.router.scheduling.finish_reason import FinishReason
 
 
@@ -34,6 +34,10 @@ class Receiver(Protocol):
 
     def take_prompt_logprobs(self, part: PromptLogprobsPart) -> None:
         """Takes logprobs of prompt tokens. A prompt that is computed again yields some twice."""
+
+    def take_other(self, other: Other) -> None:
+        """Takes a result that is neither a token nor a logprob; it comes before the tokens of its row. Some come twice,
+        from a row that is computed again."""
 
     def note(self, name: str, **facts: int) -> None:
         """Notes an event in the request's trace, if the request is traced."""

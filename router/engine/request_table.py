@@ -123,6 +123,11 @@ class RequestTable(dict[int, RequestState]):
             state.receiver.fail(error)
             self._end(sequence_id, FinishReason.ERROR)
 
+    def fail_nan(self, sequence_id: int) -> None:
+        """Ends a request for which the model computed something that is not a number."""
+        log.error("request %d fails: the model computed something that is not a number (NaN)", sequence_id)
+        self.fail(sequence_id, GenerationError("Server error: the model computed something that is not a number (NaN)"))
+
     def adapters(self) -> set[int]:
         """Returns the numbers of the adapters that are to answer requests."""
         adapters = (state.receiver.request.adapter for state in self.values())

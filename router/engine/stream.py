@@ -11,7 +11,7 @@ from penstock.contract.row_result import TopLogprobs
 from penstock.router.engine.request import Request
 from penstock.router.engine.text_path import TextPath
 from penstock.router.errors import RouterError
-from penstock.router.scheduling.confirmed import PromptLogprobsPart, Sampled, Verified
+from penstock.router.scheduling.confirmed import Other, PromptLogprobsPart, Sampled, Verified
 from penstock.router.scheduling.finish_reason import FinishReason
 
 
@@ -91,6 +91,8 @@ class Stream:
         self.hit_tokens = 0
         self.guesses = Guesses() if is_guessed else None
         self.prompt_logprobs = PromptLogprobs()
+        self.others: dict[tuple[str, int], bytes] = {}
+        """The results of other kinds, by kind and the position behind the tokens that they were made of."""
         self._text = text
         self._cancel: Callable[[], None] = lambda: None
         self._queue: Queue = asyncio.Queue() if queue is None else queue
@@ -146,6 +148,9 @@ class Stream:
         known.logprobs[place] = part.logprobs
         if part.top_logprobs:
             known.top_logprobs[place] = part.top_logprobs
+
+    def take_other(self, other: Other) -> None:
+        self.others[other.kind, other.position] = other.value
 
     def note(self, name: str, **facts: int) -> None:
         if self.request.trace is not None:

@@ -21,7 +21,7 @@ from penstock.router.front.channel import Channel
 from penstock.router.front.remote_checks import RemoteAdapters, RemoteGrammars
 from penstock.router.generation.poison_memory import PoisonMemory
 from penstock.router.limits import Limits
-from penstock.router.scheduling.confirmed import PromptLogprobsPart, Sampled, Verified
+from penstock.router.scheduling.confirmed import Other, PromptLogprobsPart, Sampled, Verified
 from penstock.router.scheduling.finish_reason import FinishReason
 
 log = logging.getLogger(__name__)
@@ -291,6 +291,8 @@ class RemoteEngine:
                 receiver.verified(what)
             case PromptLogprobsPart():
                 receiver.take_prompt_logprobs(what)
+            case Other():
+                receiver.take_other(what)
             case Note() if receiver.request.trace is not None:
                 receiver.request.trace.notes.append(what)
             case RouterError():

@@ -7,7 +7,7 @@ from penstock.router.engine.request import Request
 from penstock.router.engine.trace import Note
 from penstock.router.errors import RouterError
 from penstock.router.front.messages import Began
-from penstock.router.scheduling.confirmed import PromptLogprobsPart, Sampled, Verified
+from penstock.router.scheduling.confirmed import Other, PromptLogprobsPart, Sampled, Verified
 from penstock.router.scheduling.finish_reason import FinishReason
 
 
@@ -51,6 +51,9 @@ class RemoteStream:
 
     def take_prompt_logprobs(self, part: PromptLogprobsPart) -> None:
         self._send((self._id, part))
+
+    def take_other(self, other: Other) -> None:
+        self._send((self._id, other))
 
     def note(self, name: str, **facts: int) -> None:
         if self.request.trace is not None:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Self
@@ -97,6 +97,11 @@ class Answer:
     def prompt_logprobs(self) -> PromptLogprobs:
         """Whole once the first event has come, if they were asked for."""
         return self._stream.prompt_logprobs
+
+    @property
+    def others(self) -> Mapping[tuple[str, int], bytes]:
+        """The results of other kinds that have come, as in `Stream`."""
+        return self._stream.others
 
     @property
     def times(self) -> Times:

@@ -36,7 +36,17 @@ class PromptLogprobsPart:
     top_logprobs: tuple[TopLogprobs, ...] = ()
 
 
-Confirmed = Sampled | PromptLogprobsPart | Verified
+@dataclass(frozen=True, slots=True)
+class Other:
+    """A result of another kind, made in a row that ends before `position`. One that is made again has the same."""
+
+    sequence_id: int
+    position: int
+    kind: str
+    value: bytes
+
+
+Confirmed = Sampled | PromptLogprobsPart | Verified | Other
 """A report of a sequence, made of a step's result."""
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence as Items
 
 from penstock.contract.row import Row
 from penstock.contract.row_result import RowResult
-from penstock.router.scheduling.confirmed import Confirmed, PromptLogprobsPart, Sampled, Verified
+from penstock.router.scheduling.confirmed import Confirmed, Other, PromptLogprobsPart, Sampled, Verified
 from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.sequence import Sequence
@@ -16,7 +16,7 @@ def take_answer(sequence: Sequence, row: Row, answers: dict[int, RowResult]) -> 
     the most right guesses, and its row: the sequence goes on with that, and a fork that is taken gets what it leaves.
     """
     if not row.is_answered:
-        return row, None
+        return row, answers.pop(row.slot, None)  # it may have others
     assert row.slot in answers, f"no result for slot {row.slot}"
     answer, best = answers.pop(row.slot), None
     for fork in sequence.forks:
@@ -35,13 +35,14 @@ def take_in(
     sequence: Sequence, row: Row, answer: RowResult, eos_token_ids: Collection[int], memory: KvMemory
 ) -> Items[Confirmed]:
     """Appends a row's results to its sequence, and returns the reports of them, its tokens last."""
-    if not row.num_guesses and not row.prompt_logprob_ids and not sequence.forks:
+    if not row.num_guesses and not row.prompt_logprob_ids and not sequence.forks and not answer.others:
         assert not answer.prompt_logprobs, f"{len(answer.prompt_logprobs)} prompt logprobs, and none were asked for"
         return append(sequence, answer, eos_token_ids, memory)
     take_back(sequence, row, answer)
     parts = prompt_logprobs(sequence, row, answer)
+    others = [Other(sequence.id, row.end, *each) for each in answer.others]
     tokens = append(sequence, answer, eos_token_ids, memory)
-    return [*parts, *verified(sequence, row, answer, tokens), *tokens]
+    return [*parts, *others, *verified(sequence, row, answer, tokens), *tokens]
 
 
 def take_back(sequence: Sequence, row: Row, answer: RowResult) -> None:

@@ -5,12 +5,13 @@ import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, islice
 
 import torch
 from torch import Tensor
 
 from penstock.contract.plan import Plan
-from penstock.contract.row_result import RowResult
+from penstock.contract.row_result import OtherResult, RowResult
 from penstock.contract.step_result import StepResult
 from penstock.contract.stream_limits import StreamLimits
 from penstock.kernels import dispatch
@@ -18,11 +19,12 @@ from penstock.shard.communication.distributed import Group
 from penstock.shard.communication.stages import Stages
 from penstock.shard.config import ShardConfig
 from penstock.shard.devices.device import Device, Download, Moment, nanoseconds
-from penstock.shard.execution import batch, prompt_logprobs, sampler
+from penstock.shard.execution import batch, other_results, prompt_logprobs, sampler
 from penstock.shard.execution.batch import StepInputs
 from penstock.shard.execution.loaded_model import LoadedModel
 from penstock.shard.execution.masks import Masks
 from penstock.shard.execution.memory import SequenceMemory
+from penstock.shard.execution.other_results import MAKERS, Computed, Making
 from penstock.shard.execution.prompt_logprobs import PromptLogprobsBatch, RowPromptLogprobs
 from penstock.shard.execution.sampler import SamplingBatch
 from penstock.shard.execution.sizes import sizes_of
@@ -42,6 +44,7 @@ class Outputs:
     sampling_batch: SamplingBatch
     prompt_batch: PromptLogprobsBatch
     columns: Mapping[str, Tensor]        # of the two batches, on the device
+    others: Mapping[str, Making]         # by kind
     drafted: Moment | None = None        # when the draft model ended, if there is one
 
 
@@ -53,8 +56,10 @@ class Launched:
     step: Plan
     sampling_batch: SamplingBatch
     prompt_batch: PromptLogprobsBatch
-    download: Download
+    others: Mapping[str, Making]         # by kind; none on a rank that doesn't answer
+    download: Download                   # of prompt logprobs, of all that was sampled, of the others
     num_prompt_tensors: int
+    num_sampled_tensors: int
     marks: tuple[Moment, Moment, Moment, Moment, Moment]
 
 
@@ -119,19 +124,21 @@ class Executor:
         sampled = sampler.launch(outputs.sampling_batch, outputs.columns, outputs.logits, self._open_slots(),
                                  self.stages, self._watermark, masks)
         marks = begin, outputs.drafted or begin, end, sampling, self._device.mark()
-        download = self._device.download([*outputs.prompt_logprobs, *sampled])
-        return Launched(
-            step, outputs.sampling_batch, outputs.prompt_batch, download, len(outputs.prompt_logprobs), marks)
+        others = outputs.others if self.stages.answers else {}
+        download = self._device.download([
+            *outputs.prompt_logprobs, *sampled, *chain.from_iterable(each.tensors for each in others.values())])
+        return Launched(step, outputs.sampling_batch, outputs.prompt_batch, others, download,
+                        len(outputs.prompt_logprobs), len(sampled), marks)
 
     def finish(self, launched: Launched) -> StepResult:
         """Wait for a step's result. Steps are finished in the order of their launches, on any thread."""
-        tensors = launched.download.wait()
-        number = launched.num_prompt_tensors
-        sampled = sampler.read(launched.sampling_batch, tensors[number:])
-        of_prompts = prompt_logprobs.read(launched.prompt_batch, tensors[:number])
+        tensors = iter(launched.download.wait())
+        of_prompts = prompt_logprobs.read(launched.prompt_batch, [*islice(tensors, launched.num_prompt_tensors)])
+        sampled = sampler.read(launched.sampling_batch, [*islice(tensors, launched.num_sampled_tensors)])
+        others = other_results.read(launched.others, tensors) if launched.others else {}
         begin, drafted, end, sampling_begin, sampling_end = launched.marks
         return StepResult(
-            launched.step.step_id, _join(launched.step, sampled, of_prompts), nanoseconds(drafted, end),
+            launched.step.step_id, _join(launched.step, sampled, of_prompts, others), nanoseconds(drafted, end),
             nanoseconds(sampling_begin, sampling_end), nanoseconds(begin, drafted))
 
     @torch.inference_mode()
@@ -163,7 +170,9 @@ class Executor:
         if hidden and self.stages.is_last:
             logits = self.model.logits(hidden, inputs.output_rows)
             of_prompts = prompt_logprobs.launch(prompt_batch, inputs, partial(self.model.logits, hidden))
-        return Outputs(logits, of_prompts, sampling_batch, prompt_batch, inputs.columns, drafted)
+        others = other_results.launch(Computed(
+            step.rows, slots, inputs, hidden if self.stages.is_last else None, logits)) if MAKERS else {}
+        return Outputs(logits, of_prompts, sampling_batch, prompt_batch, inputs.columns, others, drafted)
 
     def _run_stage(self, inputs: StepInputs) -> Hidden:
         """Run this stage's blocks on what the stage before made of the step, and hand the result on to the next."""
@@ -184,14 +193,17 @@ class Executor:
 
 
 def _join(
-    step: Plan, sampled: Mapping[int, RowResult], of_prompts: Mapping[int, RowPromptLogprobs]
+    step: Plan, sampled: Mapping[int, RowResult], of_prompts: Mapping[int, RowPromptLogprobs],
+    others: Mapping[int, tuple[OtherResult, ...]],
 ) -> tuple[RowResult, ...]:
-    """Returns the results of the rows that have a sampled token or prompt logprobs, in the step's order.
+    """Returns the results of the rows that have a sampled token, prompt logprobs or others, in the step's order.
 
-    `sampled` and `of_prompts` are by slot.
+    `sampled`, `of_prompts` and `others` are by slot.
     """
     results = dict(sampled)
     for slot, own in of_prompts.items():
         result = results.get(slot, RowResult(slot, (), ()))
         results[slot] = result._replace(prompt_logprobs=own.logprobs, prompt_top_logprobs=own.top_logprobs)
+    for slot, each in others.items():
+        results[slot] = results.get(slot, RowResult(slot, (), ()))._replace(others=each)
     return tuple(results[row.slot] for row in step.rows if row.slot in results)

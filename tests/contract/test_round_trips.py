@@ -14,7 +14,7 @@ from penstock.contract.facts import Facts
 from penstock.contract.initial_state import InitialState
 from penstock.contract.plan import Plan
 from penstock.contract.row import Row
-from penstock.contract.row_result import RowResult
+from penstock.contract.row_result import OtherResult, RowResult
 from penstock.contract.sampling import Sampling
 from penstock.contract.shard_facts import ShardFacts
 from penstock.contract.step_result import StepResult
@@ -40,8 +40,9 @@ ROWS = st.builds(
     num_drafts=NUMBERS, num_proposals=NUMBERS, is_decode=st.just(False)) | st.builds(
         Row, NUMBERS, NUMBERS, from_last_sample=st.just(True), is_decode=st.just(True),
         **{name: st.just(value) for name, value in Row._field_defaults.items() if name not in TOLD})
-RESULTS = st.builds(RowResult, NUMBERS, st.just((5, 6)), st.tuples(FLOATS, FLOATS), TOPS, LOGPROBS, TOPS) | st.builds(
-    RowResult, NUMBERS, st.tuples(NUMBERS), st.tuples(FLOATS), st.just(()), st.just(()), st.just(()))
+RESULTS = st.builds(RowResult, NUMBERS, st.just((5, 6)), st.tuples(FLOATS, FLOATS), TOPS, LOGPROBS, TOPS,
+                    st.lists(st.builds(OtherResult, TEXTS, st.binary(max_size=8)), max_size=3).map(tuple)) | st.builds(
+    RowResult, NUMBERS, st.tuples(NUMBERS), st.tuples(FLOATS), *[st.just(())] * 4)
 SIZES = st.integers(1, 2**32 - 1)
 FACTS = st.builds(Facts, eos_token_ids=st.frozensets(NUMBERS, max_size=3), **{
     each.name: TEXTS if each.type == "str" or each.type is str else NUMBERS for each in fields(Facts)

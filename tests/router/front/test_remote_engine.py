@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from penstock.contract.row_result import OtherResult
 from penstock.contract.sampling import Sampling
+from penstock.contract.step_result import StepResult
 from penstock.router.adapters.registry import Registry
 from penstock.router.adapters.source import AdapterSource
 from penstock.router.engine.engine import Engine
@@ -261,3 +263,23 @@ async def test_a_trace_has_what_happens_in_the_engines_process(path: Path) -> No
         await collect(stream)
         assert [note.name for note in trace.notes] == ["prefill_chunk", "replay", "prefill_chunk"]
         assert trace.notes[0].facts == {"start": 0, "tokens": 3}
+
+
+class OtherResults(ScriptedFleet):
+    """Makes a result of a made-up kind in each row, beside its token."""
+
+    async def next_result(self) -> StepResult:
+        result = await super().next_result()
+        return replace(result, rows=tuple(
+            row._replace(others=(OtherResult("made up", bytes(row.token_ids)),)) for row in result.rows))
+
+
+async def test_results_of_any_kind_arrive(path: Path) -> None:
+    """One that is made again, for its group was lost, is the same."""
+    fleet = OtherResults(shifting)
+    async with serving(path, fleet), front(path) as remote:
+        stream = submit(remote, ASKED)
+        first = await anext(stream)
+        fleet.fail_at("next_result", 2)
+        tokens = token_ids([first, *await collect(stream)])
+        assert stream.others == {("made up", 3 + index): bytes([token_id]) for index, token_id in enumerate(tokens)}

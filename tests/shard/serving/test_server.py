@@ -16,6 +16,7 @@ import grpc
 import pytest
 
 from penstock.contract.plan import Plan
+from penstock.contract.row_result import RowResult
 from penstock.contract.sampling import Sampling
 from penstock.contract.step_result import StepResult
 from penstock.kernels import dispatch
@@ -287,7 +288,7 @@ def test_a_step_waits_for_its_masks_while_the_shard_answers(client: Client) -> N
     bits[500] = 1 << 3
     stream.write(encode_masks(0, {0: bytes(bits)}))
     result = stream.read()
-    assert rows_of(result) == {0: (0, (4003,), (0.0,), (), (), ())}
+    assert rows_of(result) == {0: RowResult(0, (4003,), (0.0,))}
     assert stream.read().step_id == 1
     stream.cancel()
 

@@ -49,7 +49,7 @@ class SlowExecutor:
         self.events.append(f"launch {step.step_id}")
         self.begun.release()
         sampling_batch, prompt_batch = SamplingBatch([], [], np.empty(0, np.int64), {}), PromptLogprobsBatch([], {})
-        return Launched(step, sampling_batch, prompt_batch, Download([], []), 0, (0,) * 4)
+        return Launched(step, sampling_batch, prompt_batch, {}, Download([], []), 0, 0, (0,) * 5)
 
     def finish(self, launched: Launched) -> StepResult:
         assert self.may_end.wait(SECONDS)
