@@ -1,14 +1,10 @@
 """Groups as an operator starts them, by `penstock group`, and an engine that drives them."""
 
 import asyncio
-import signal
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-
-import psutil
 
 from penstock.contract.sampling import Sampling
 from penstock.router.engine.any_engine import AnyEngine
@@ -16,9 +12,9 @@ from penstock.router.engine.engine import Engine
 from penstock.router.engine.request import Request
 from penstock.router.fleet.fleet import GrpcFleet
 from penstock.system.wire_tls import WireTls
+from tests.e2e.server import Server, running
 from tests.fakes import LIMITS
 from tests.paths import DEMO_MODEL
-from tests.processes import is_alive, send
 from tests.scripted_engine import running_engine, submit
 
 START_SECONDS = 180.0
@@ -26,47 +22,14 @@ Token = tuple[int, float]
 """A token's id and its logprob."""
 
 
-class RunningGroup:
-    """A launcher of shards."""
-
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
-        self.process = process
-        self.log = log
-
-    def shards(self) -> list[psutil.Process]:
-        return [child for child in psutil.Process(self.process.pid).children(recursive=True)
-                if is_alive(child) and "penstock.shard" in child.cmdline()]
-
-    def terminate(self, seconds: float = 20) -> int:
-        """SIGTERM, then the exit code."""
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(seconds)
-
-
 @contextmanager
-def group(folder: Path, *flags: str, on: Sequence[str] = ()) -> Iterator[RunningGroup]:
+def group(folder: Path, *flags: str, on: Sequence[str] = ()) -> Iterator[Server]:
     """Starts the launcher of a group, by the command `on` if there is one; afterwards nothing of it is left."""
     folder.mkdir(exist_ok=True)
     penstock = Path(sys.executable).with_name("penstock")
     command = [*on, str(penstock), "group", str(DEMO_MODEL), "--kv-memory", "64MiB", "--threads", "1", *flags]
-    log = folder / "log"
-    with log.open("ab") as output:
-        running = RunningGroup(subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT), log)
-    children: list[psutil.Process] = []
-    try:
-        yield running
-        if running.process.poll() is None:
-            children = psutil.Process(running.process.pid).children(recursive=True)
-            assert running.terminate() == 0, log.read_text()
-        assert not [child for child in children if is_alive(child)]
-    finally:
-        if running.process.poll() is None:
-            children = psutil.Process(running.process.pid).children(recursive=True)
-            running.process.kill()
-            running.process.wait()
-        for child in children:
-            if is_alive(child):
-                send(child, signal.SIGKILL)
+    with running(folder, command, 0, is_server=False) as launched:
+        yield launched
 
 
 @asynccontextmanager

@@ -61,7 +61,7 @@ async def test_a_group_whose_launcher_was_killed_drains_and_ends(tmp_path: Path)
     with group(tmp_path / "group", "--listen", target) as running:
         async with driving([target], None) as engine:
             await generate(engine, 5)
-            shards = running.shards()
+            shards = [*running.shards().values()]
             states = GrpcFleet([target]).draining()
             assert await anext(states) is False
             running.process.kill()
@@ -138,7 +138,7 @@ async def test_two_machines_give_the_bits_of_one_and_go_on_after_whatever_is_los
             async with driving([f"{first}:4000", f"{second}:4000"], tls) as engine:
                 assert (engine.facts.group, engine.facts.world_size) == (f"{first}:4100", 2)
                 assert await generate(engine, NUMBER) == expected
-                [shard] = there.shards()
+                [shard] = there.shards().values()
                 await survives(engine, expected, shard.kill, lambda: None, 0)
                 await survives(engine, expected, hosts[1].cut, hosts[1].mend, 5)
                 await survives(engine, expected, hosts[0].cut, hosts[0].mend, 0)

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.e2e.client import events, generate, many_clients, scrape
+from tests.e2e.client import events, generate, many_clients, scrape, stream
 from tests.e2e.prompts import source
 from tests.e2e.server import EXACT_MEMORY, Server, serve
 
@@ -90,8 +90,8 @@ async def test_blocks_return_with_the_steps_in_flight(tmp_path: Path) -> None:
         async with many_clients() as session:
             rng = random.Random(5)
             prompts = [source(rng, 10) for _ in range(8)]
-            clients = [asyncio.create_task(generate(session, server.url, prompt, max_new_tokens=1000, seed=1))
-                       for prompt in prompts]
+            clients = [asyncio.create_task(ask(session, server.url, prompt, max_new_tokens=1000, seed=1))
+                       for ask, prompt in zip([generate, stream] * 4, prompts, strict=True)]
             while (await scrape(session, server.url))["tgi_batch_current_size"] < len(clients):
                 assert not any(client.done() for client in clients)
             held = await scrape(session, server.url)
@@ -108,3 +108,4 @@ async def test_blocks_return_with_the_steps_in_flight(tmp_path: Path) -> None:
           f"{num_steps(after) - num_steps(held):.0f} after the clients had left")
     assert num_steps(after) - num_steps(news) <= depth
     assert num_steps(after) < 1000
+    assert after['tgi_request_failure{err="dropped"}'] == len(clients)

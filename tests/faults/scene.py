@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ import psutil
 
 from penstock.bench.programs.children import free_port
 from tests.cgroups import MemoryCgroup, unlimited_cgroup
-from tests.e2e.server import Server
+from tests.e2e.server import Server, launcher_command
 from tests.faults.schedule import Needs
 from tests.faults.system import can_open_sockets, small_disk
 from tests.paths import DEMO_MODEL
@@ -29,7 +28,7 @@ NUM_SHARDS = 2
 STEP_TIMEOUT = 3
 DISK_BYTES = 1 << 20
 FLAGS = ["--num-shard", str(NUM_SHARDS), "--step-timeout", str(STEP_TIMEOUT), "--kv-memory", "64MiB",
-         "--enable-prefill-logprobs", "--hostname", "127.0.0.1"]
+         "--enable-prefill-logprobs"]
 PATIENCE_SECONDS = 90.0
 """How long a server may take to be as it should be; several times what it takes on a busy machine."""
 POLL_SECONDS = 0.05
@@ -66,8 +65,7 @@ class Scene:
 
     def start(self) -> None:
         """Starts a server in the place of the one that has ended."""
-        command = [str(Path(sys.executable).with_name("text-generation-launcher")), "--model-id", str(self.model),
-                   "--port", str(self.port), *FLAGS]
+        command = launcher_command(self.model, self.port, *FLAGS)
         with self.log.open("ab") as output:
             process = subprocess.Popen(self.cgroup.command(command) if self.cgroup else command,
                                        stdout=output, stderr=subprocess.STDOUT,
