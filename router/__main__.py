@@ -141,7 +141,7 @@ class Process:
         if not await self._unless_stopped(engine.connect()):
             return
         # The launcher starts the engine's process no more once it has told this one to end.
-        ending = asyncio.create_task(self._when_stopped(engine.stop_waiting))
+        ending = asyncio.create_task(self._when_stopped(partial(engine.keep_waiting, 0.0)))
         metrics = _metrics(config, engine.limits)
         grammars = None if config.disable_grammar_support else engine.grammars
         service = Service(

@@ -42,5 +42,5 @@ class LauncherLink:
         self.is_lost = True
         log.error("the launcher is gone: requests that run are finished, new ones are not taken")
         if self._engine is not None:
-            self._engine.stop_waiting()
+            self._engine.keep_waiting(0.0)
         self._stop.set()

@@ -71,6 +71,8 @@ class Registry:
         self._removed: dict[str, None] = {}
         """The names that were removed last, and not added again."""
         self._numbers = Numbers()
+        self.followers: list[Callable[[Adapter | None], None]] = []
+        """Called when names were added or removed; with the adapter that was removed, if its files were read."""
 
     def __contains__(self, name: object) -> bool:
         return name in self._sources
@@ -156,16 +158,22 @@ class Registry:
             if isinstance(error, TooManyWeights):
                 raise InvalidAdapter(self._too_large(source.name, error)) from error
             raise
-        if self._sources.get(source.name) is source:
-            self._removed.pop(source.name, None)
+        else:
+            if self._sources.get(source.name) is source:
+                self._removed.pop(source.name, None)
+        finally:
+            self._tell(None)
 
-    def remove(self, name: str) -> Adapter | None:
-        """Removes a name, which new requests can't use any more; returns the adapter, if its files were read. Raises
-        AdapterNotFound."""
+    async def remove(self, name: str) -> None:
+        """Removes a name, which new requests can't use any more. Raises AdapterNotFound."""
         if name not in self:
             raise AdapterNotFound(f"The lora adapter '{name:.64}' cannot be found.", "lora_name")
         self._note_removed(name)
-        return self._forget(name)
+        self._tell(self._forget(name))
+
+    def _tell(self, removed: Adapter | None) -> None:
+        for follower in self.followers:
+            follower(removed)
 
     def _note_removed(self, name: str) -> None:
         self._removed[name] = None

@@ -6,7 +6,6 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from penstock.contract.facts import Facts
-from penstock.router.adapters.source import AdapterSource
 from penstock.router.engine.receiver import Receiver
 from penstock.router.limits import Limits
 
@@ -48,13 +47,6 @@ class AnyEngine(Protocol):
         shards fail whenever they load its adapter.
         """
 
-    async def add_adapter(self, source: AdapterSource) -> None:
-        """Adds an adapter that requests may name. Raises InvalidAdapter."""
-
-    async def remove_adapter(self, name: str) -> None:
-        """Removes an adapter, which is unloaded once the requests that were submitted with it have ended. Raises
-        AdapterNotFound."""
-
     async def stalled_seconds(self) -> float:
         """Returns for how long no step has come back, though requests run."""
         ...
@@ -62,11 +54,9 @@ class AnyEngine(Protocol):
     async def run(self) -> None:
         """Drives the groups until cancelled."""
 
-    def keep_waiting(self) -> None:
-        """Lets requests wait for their group for the whole of the time for that again: it makes progress in loading."""
-
-    def stop_waiting(self) -> None:
-        """Has requests fail as soon as their group is away, for it will not come back."""
+    def keep_waiting(self, seconds: float | None = None) -> None:
+        """Lets requests wait for their group for the whole of the time for that again, since it makes progress in
+        loading. From now on that time is `seconds`, if they are given: 0 for a group that will not come back."""
 
     def give_up(self) -> None:
         """Fails all requests with Unhealthy, and refuses new ones until a group is opened anew."""

@@ -363,14 +363,11 @@ class Engine:
         self.notify()
         self._note_occupancy()
 
-    def keep_waiting(self) -> None:
-        """Lets requests wait for the group for the whole of `max_downtime` again: it makes progress in loading."""
+    def keep_waiting(self, seconds: float | None = None) -> None:
+        """Lets requests wait for the group for the whole of `max_downtime` again, which is `seconds` from now on."""
+        if seconds is not None:
+            self._downtime.seconds = seconds
         self._downtime.extend()
-
-    def stop_waiting(self) -> None:
-        """Has all requests fail as soon as the group is away, for it will not come back."""
-        self._downtime.seconds = 0.0
-        self.keep_waiting()
 
     def _expire(self) -> None:
         self._is_overdue = True

@@ -32,6 +32,7 @@ class FrontServer:
     def __init__(self, engine: Groups, adapters: Registry, grammars: GrammarCompiler | None) -> None:
         self.engine = engine
         self.adapters = adapters
+        adapters.followers.append(lambda _: self.tell_adapters())
         self.grammars = grammars
         self._fronts: set[_Front] = set()
         self._poison: deque[bytes] = deque(maxlen=MAX_REMEMBERED)
@@ -84,7 +85,7 @@ class FrontServer:
 
     def tell_adapters(self) -> None:
         """Tells all fronts which adapters there are now."""
-        self.tell(self._known_adapters())
+        self.tell(messages.KnownAdapters(tuple(self.adapters), self.adapters.removed))
 
     async def compile(self, spec: GrammarSpec) -> Grammar:
         """Compiles a grammar, unless that was done. Raises GrammarError."""
@@ -95,9 +96,6 @@ class FrontServer:
     def _state(self) -> messages.State:
         engine = self.engine
         return messages.State(engine.facts, tuple(engine.kinds), engine.limits, engine.is_healthy, engine.has_group)
-
-    def _known_adapters(self) -> messages.KnownAdapters:
-        return messages.KnownAdapters(tuple(self.adapters), self.adapters.removed)
 
     async def _follow(self) -> None:
         """Tells fronts what has changed. Of several kinds of groups the first is the one for the next request, which
@@ -223,14 +221,10 @@ class _Front:
             case messages.FindAdapter(name):
                 return await self._server.adapters.get(name)
             case messages.AddAdapter(source):
-                try:
-                    await self._engine.add_adapter(source)
-                finally:
-                    self._server.tell_adapters()
+                await self._server.adapters.add(source)
                 return None
             case messages.RemoveAdapter(name):
-                await self._engine.remove_adapter(name)
-                self._server.tell_adapters()
+                await self._server.adapters.remove(name)
                 return None
             case messages.StalledSeconds():
                 return await self._engine.stalled_seconds()

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from penstock.router.adapters.registry import Adapter, Registry
+from penstock.router.adapters.source import AdapterSource
 from penstock.router.front import messages
 from penstock.router.grammar.spec import GrammarSpec
 
@@ -24,6 +25,12 @@ class RemoteAdapters(Registry):
         self.check(name)
         found: Adapter = await self._ask(messages.FindAdapter(name))
         return found
+
+    async def add(self, source: AdapterSource) -> None:
+        await self._ask(messages.AddAdapter(source))
+
+    async def remove(self, name: str) -> None:
+        await self._ask(messages.RemoveAdapter(name))
 
 
 class RemoteGrammars:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from penstock.contract.facts import Facts
-from penstock.router.adapters.source import AdapterSource
 from penstock.router.engine.receiver import Receiver
 from penstock.router.engine.request_table import RequestState, RequestTable
 from penstock.router.engine.trace import Note, Trace
@@ -151,14 +150,6 @@ class RemoteEngine:
         self._outputs[id] = [*output_so_far]
         self._submit(id)
 
-    async def add_adapter(self, source: AdapterSource) -> None:
-        """Adds an adapter. Raises InvalidAdapter."""
-        await self.ask(messages.AddAdapter(source))
-
-    async def remove_adapter(self, name: str) -> None:
-        """Removes an adapter. Raises AdapterNotFound."""
-        await self.ask(messages.RemoveAdapter(name))
-
     async def stalled_seconds(self) -> float:
         """Returns for how long no step has come back, though requests run; 0 while the engine's process is away."""
         return 0.0 if self._channel is None else float(await self.ask(messages.StalledSeconds()))
@@ -168,17 +159,14 @@ class RemoteEngine:
         too long."""
         return await self._ask(ask)
 
-    def keep_waiting(self) -> None:
-        """Lets requests wait for the whole of `max_downtime` again, for the next process of the engine, too, waits for
-        shards that make progress in loading."""
+    def keep_waiting(self, seconds: float | None = None) -> None:
+        """Lets requests wait for the whole of `max_downtime` again, which is `seconds` from now on: the next process of
+        the engine, too, waits for shards that make progress in loading."""
+        if seconds is not None:
+            self._max_downtime = seconds
         if self._downtime is not None:
             self._downtime.cancel()
             self._downtime = asyncio.get_running_loop().call_later(self._max_downtime, self._expire)
-
-    def stop_waiting(self) -> None:
-        """Has all requests fail as soon as the engine's process is away, for it will not come back."""
-        self._max_downtime = 0.0
-        self.keep_waiting()
 
     def give_up(self) -> None:
         """Fails all requests and questions with Unhealthy, and refuses new ones until the engine's process says that it

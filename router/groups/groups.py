@@ -10,8 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from penstock.contract.facts import Facts
-from penstock.router.adapters.registry import Registry
-from penstock.router.adapters.source import AdapterSource
+from penstock.router.adapters.registry import Adapter, Registry
 from penstock.router.engine.engine import Engine
 from penstock.router.engine.receiver import Receiver
 from penstock.router.engine.request import Request
@@ -48,6 +47,7 @@ class Groups:
     ) -> None:
         self._metrics = metrics
         self._adapters = Registry() if adapters is None else adapters
+        self._adapters.followers.append(self._note_adapters)
         self._background = background
         self._members: list[Member] = []
         self._running: asyncio.TaskGroup | None = None
@@ -209,27 +209,19 @@ class Groups:
             members = [*filter(test, members)] or members
         return chosen(members, request, self._metrics.groups)
 
-    async def add_adapter(self, source: AdapterSource) -> None:
-        await self._adapters.add(source)
+    def _note_adapters(self, removed: Adapter | None) -> None:
         self._metrics.adapters.know(len(self._adapters))
-
-    async def remove_adapter(self, name: str) -> None:
-        adapter = self._adapters.remove(name)
         for member in self._members:
-            member.engine.drop_adapter(adapter)
+            member.engine.drop_adapter(removed)
 
     async def stalled_seconds(self) -> float:
         """Returns for how long no step of any group has come back, though requests run."""
         stalled = [each.engine.stalled_seconds() for each in self._members if each.engine.num_requests]
         return min(stalled, default=0.0)
 
-    def keep_waiting(self) -> None:
+    def keep_waiting(self, seconds: float | None = None) -> None:
         for member in self._members:
-            member.engine.keep_waiting()
-
-    def stop_waiting(self) -> None:
-        for member in self._members:
-            member.engine.stop_waiting()
+            member.engine.keep_waiting(seconds)
 
     def give_up(self) -> None:
         for member in [*self._members]:  # one that is gone is let go as its last request fails

@@ -35,7 +35,7 @@ async def load(request: web.Request) -> web.Response:
     if body.load_inplace:
         raise InvalidAdapter("`load_inplace` is not supported: unload the adapter, then load it")
     source = AdapterSource(body.lora_name, _folder(body.lora_path), body.lora_path)
-    await service.engine.add_adapter(source)
+    await service.adapters.add(source)
     return web.Response(text=f"Success: LoRA adapter '{body.lora_name}' added successfully.")
 
 
@@ -43,7 +43,7 @@ async def unload(request: web.Request) -> web.Response:
     """Removes an adapter: requests that were taken are answered, new ones that name it are refused."""
     service = _service(request)
     body = await read_body(request, UnloadAdapterBody)
-    await service.engine.remove_adapter(body.lora_name)
+    await service.adapters.remove(body.lora_name)
     return web.Response(text=f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
 
 

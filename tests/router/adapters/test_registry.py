@@ -8,7 +8,7 @@ import pytest
 
 from penstock.router.adapters.files import AdapterFiles, read
 from penstock.router.adapters.reading import Readers
-from penstock.router.adapters.registry import Registry
+from penstock.router.adapters.registry import Adapter, Registry
 from penstock.router.adapters.source import AdapterSource
 from penstock.router.errors import AdapterNotFound, GenerationError, InvalidAdapter, ValidationError
 from tests.router.adapters.folders import write_adapter
@@ -49,15 +49,15 @@ async def test_a_number_belongs_to_a_name_and_its_files(tmp_path: Path) -> None:
     assert first.digest == twin.digest
     assert first.number != twin.number
     assert first.identity != twin.identity
-    registry.remove("one")
+    await registry.remove("one")
     await registry.add(source(other, "one"))
     changed = await registry.get("one")
     assert changed.number not in (first.number, twin.number)
     assert changed.identity != first.identity
-    registry.remove("one")
+    await registry.remove("one")
     await registry.add(source(one, "one"))
     assert (await registry.get("one")).number == first.number
-    registry.remove("one")
+    await registry.remove("one")
     await registry.add(source(write_adapter(one, lora_alpha=99), "one"))
     assert (await registry.get("one")).number not in (first.number, changed.number), "it answers otherwise"
 
@@ -140,9 +140,12 @@ async def test_names_come_and_go(tmp_path: Path) -> None:
             await registry.add(source(tmp_path, name))
     with pytest.raises(InvalidAdapter, match=r"`lora_path`: .*/nowhere: it must be a directory on the server"):
         await registry.add(source(tmp_path / "nowhere", "new"))
-    assert registry.remove("mine") is not None
+    told: list[Adapter | None] = []
+    registry.followers.append(told.append)
+    await registry.remove("mine")
+    assert [each and each.name for each in told] == ["mine"]
     with pytest.raises(AdapterNotFound, match="'mine' cannot be found"):
-        registry.remove("mine")
+        await registry.remove("mine")
     assert len(registry) == 0
 
 
@@ -151,7 +154,7 @@ async def test_a_removed_name_is_not_taken_for_the_model(tmp_path: Path) -> None
     registry = Registry([source(tmp_path)], max_bytes=1 << 20)
     assert registry.named("mine") == "mine"
     assert registry.named("other") is None
-    registry.remove("mine")
+    await registry.remove("mine")
     with pytest.raises(AdapterNotFound, match="'mine' was unloaded"):
         registry.named("mine")
     await registry.add(source(tmp_path))
@@ -160,7 +163,7 @@ async def test_a_removed_name_is_not_taken_for_the_model(tmp_path: Path) -> None
 
 async def test_a_failed_addition_leaves_a_removed_name_removed(tmp_path: Path) -> None:
     registry = Registry([source(write_adapter(tmp_path / "good"))], max_bytes=10_000)
-    registry.remove("mine")
+    await registry.remove("mine")
     with pytest.raises(InvalidAdapter):
         await registry.add(source(tmp_path / "none"))
     with pytest.raises(AdapterNotFound, match="'mine' was unloaded"):

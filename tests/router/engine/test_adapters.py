@@ -56,10 +56,6 @@ async def until(is_so: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
-def remove(engine: Engine, registry: Registry, name: str) -> None:
-    engine.drop_adapter(registry.remove(name))
-
-
 def value(engine: Engine, series: str) -> float:
     lines = engine._metrics.exposition().decode().splitlines()
     return float(next(line for line in lines if line.startswith(series)).rsplit(" ", 1)[1])
@@ -139,7 +135,7 @@ async def test_a_replay_is_not_answered_by_another_adapter_of_the_name(tmp_path:
     async with running(registry) as (engine, fleet):
         streams = [submit(engine, await request(registry, "a", 20)) for _ in range(2)]
         await fleet.has_plan.wait()
-        remove(engine, registry, "a")
+        await registry.remove("a")
         await registry.add(AdapterSource("a", write_adapter(tmp_path / "other", fill=9), "a"))
         new = submit(engine, await request(registry, "a", 20))
         fleet.fail_at("next_result", 3)
@@ -172,7 +168,7 @@ async def test_an_adapter_that_is_removed_is_unloaded_once_its_requests_have_end
         await fleet.has_plan.wait()
         adapter = stream.request.adapter
         assert adapter is not None
-        remove(engine, registry, "a")
+        await registry.remove("a")
         await rounds(5)
         assert fleet.unloads == []
         assert len(await collect(stream)) == 20
@@ -219,7 +215,7 @@ async def test_one_that_kills_the_group_is_loaded_alone_and_given_up(tmp_path: P
             submit(engine, late)
         fleet.load_adapter = load  # type: ignore[method-assign]
         source = next(each for each in registry if each.name == "killer")
-        remove(engine, registry, "killer")
+        await registry.remove("killer")
         await registry.add(source)
         assert len(await collect(submit(engine, late))) == 5
 
@@ -282,7 +278,7 @@ async def test_names_that_come_and_go_are_forgotten(
                 seen.add(asked.adapter.number)
             else:
                 engine._adapters.use(await registry.get(name))
-            remove(engine, registry, name)
+            await registry.remove(name)
         assert len(seen) == num_names / used_every == len(fleet.loads), "no number is another's"
         await until(lambda: not fleet.adapters)
         assert most_kept(registry, registry._numbers, engine._adapters, engine._scheduler.adapters) <= 2 * kept + 10

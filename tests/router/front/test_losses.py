@@ -139,6 +139,6 @@ async def test_requests_fail_when_the_engines_process_stays_away(path: Path) -> 
 
 async def test_requests_fail_at_once_when_nobody_starts_the_engine_again(path: Path) -> None:
     async with front_that_lost_its_engine(path, max_downtime=60.0) as (remote, stream):
-        remote.stop_waiting()
+        remote.keep_waiting(0.0)
         with pytest.raises(Unhealthy):
             await collect(stream)

@@ -211,14 +211,14 @@ async def test_adapters_are_those_of_the_engines_process(path: Path, tmp_path: P
         assert len(await collect(submit(one, replace(ASKED, adapter=found)))) == 30
         assert set(fleet.slot_adapters.values()) == {found.number}
         with pytest.raises(InvalidAdapter, match="has already been loaded"):
-            await one.add_adapter(AdapterSource("a", tmp_path / "a", "a"))
-        await one.add_adapter(AdapterSource("b", write_adapter(tmp_path / "b", fill=2), "b"))
-        await two.remove_adapter("a")
+            await one.adapters.add(AdapterSource("a", tmp_path / "a", "a"))
+        await one.adapters.add(AdapterSource("b", write_adapter(tmp_path / "b", fill=2), "b"))
+        await two.adapters.remove("a")
         await until(lambda: [each.name for each in one.adapters] == [each.name for each in two.adapters] == ["b"])
         with pytest.raises(AdapterNotFound, match="The lora adapter 'a' was unloaded"):
             one.adapters.named("a")
         with pytest.raises(AdapterNotFound, match="cannot be found"):
-            await two.remove_adapter("a")
+            await two.adapters.remove("a")
         running = submit(two, replace(ASKED, adapter=await two.adapters.get("b"), max_new_tokens=200))
         removed = submit(two, replace(ASKED, adapter=found, max_new_tokens=200))
         await anext(running)
