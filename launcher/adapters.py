@@ -1,12 +1,7 @@
-"""The adapters (LoRA) of the command line: how they are written, and where their files are."""
+"""The adapters (LoRA) of the command line: where their files are."""
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import click
 
 from penstock.checkpoints import adapter_files
 from penstock.launcher import hub
@@ -14,35 +9,7 @@ from penstock.router.adapters.registry import fault_of_name
 from penstock.router.adapters.source import AdapterSource
 from penstock.system.arguments import InvalidArgument
 from penstock.system.fields import FileError
-
-
-@dataclass(frozen=True, slots=True)
-class AskedAdapter:
-    """An adapter as the user gave it: `origin` is a folder, or the name of a repository on the Hub."""
-
-    name: str
-    origin: str
-    revision: str | None = None
-
-    def __str__(self) -> str:
-        return f"{self.name}={self.origin}@{self.revision}"
-
-
-class AdapterList(click.ParamType[tuple[AskedAdapter, ...]]):
-    """Adapters as TGI has them: `NAME`, `NAME=PLACE` or `NAME=PLACE@REVISION`, with commas between them."""
-
-    name = "adapters"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[AskedAdapter, ...]:
-        return tuple(self._adapter(item.strip(), param, ctx) for item in str(value).split(",") if item.strip())
-
-    def _adapter(self, item: str, param: click.Parameter | None, ctx: click.Context | None) -> AskedAdapter:
-        match = re.fullmatch(r"([^=@]+)(?:=([^=@]+))?(?:@([^=@]+))?", item)
-        if match is None:
-            self.fail(f"{item!r} is not an adapter such as NAME, NAME=PLACE or NAME=PLACE@REVISION", param, ctx)
-        return AskedAdapter(match[1], match[2] or match[1], match[3])
+from penstock.system.setting import AskedAdapter
 
 
 def find_all(

@@ -4,61 +4,23 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, Self
 
 from penstock.launcher import log_level, without_effect
-from penstock.launcher.adapters import AskedAdapter
 from penstock.launcher.group_place import OPTIONS_OF_PLACE, GroupPlace
-from penstock.router.config import SECRETS, RouterConfig, ServerConfig
+from penstock.router.config import SECRETS, RouterConfig, RouterVariables
 from penstock.router.fleet.groups_spec import GroupsSpec
 from penstock.router.keys import Keys, check_key
 from penstock.system import addresses, wire_tls
 from penstock.system.arguments import InvalidArgument
+from penstock.system.setting import Who
+from penstock.system.settings import ServerSettings, told_to
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LauncherConfig(ServerConfig):
-    """All settings of the launcher. None stands for the launcher's or the shard's own default."""
+@dataclass(frozen=True, kw_only=True)
+class LauncherConfig(ServerSettings, RouterVariables):
+    """All settings of the launcher."""
 
-    model_id: str
-    """A directory, or a name on the Hugging Face Hub."""
-    revision: str | None
-    huggingface_hub_cache: Path | None
-    draft_model_id: str | None
-    """The model that drafts for this one: a directory, or a name on the Hugging Face Hub."""
-    lora_adapters: tuple[AskedAdapter, ...]
-    num_shard: int
-    pipeline_parallel_size: int
-    """How many stages the shards make, each of which has some of the layers."""
-    dtype: str | None
-    quantize: str | None
-    activations: str | None
-    """The number format of the inputs of quantised linears."""
-    model_impl: str | None
-    rope_scaling: str | None
-    rope_factor: float | None
-    kv_memory: int | None
-    """The bytes of KV memory of each shard."""
-    kv_cache_dtype: str | None
-    block_size: int | None
-    cuda_memory_fraction: float
-    cuda_graphs: tuple[int, ...] | None
-    """The numbers of rows for which GPUs capture steps; 0 stands for none."""
-    device: str
-    deterministic: bool
-    """Whether GPUs keep the bit contract, too."""
-    threads: int | None
-    """How many threads compute in each shard."""
-    watermark_gamma: float | None
-    watermark_delta: float | None
-    startup_timeout: int
-    """The seconds that a shard may load without progress."""
-    shard_uds_path: Path | None
-    """The folder of the shards' sockets."""
-    master_addr: str
-    master_port: int | None
-    env: bool
     launcher_log_level: str
     shard_log_level: str
     unread_log_levels: tuple[str, ...]
@@ -81,17 +43,17 @@ class LauncherConfig(ServerConfig):
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
         """Makes the settings from the parsed command line. Raises InvalidArgument if values contradict one another."""
-        values = dict(options)
+        defaults: dict[str, Any] = {each.name: each.default for each in fields(ServerSettings)}
+        values = defaults | {name: value for name, value in options.items()
+                             if name not in OPTIONS_OF_PLACE and value is not None}
         if not values["model_id"]:
             raise InvalidArgument("`model_id` is missing: name a directory, or a model on the Hugging Face Hub")
         if values["rope_factor"] is not None and values["rope_scaling"] is None:
             values["rope_scaling"] = "linear"
-        values["lora_adapters"] = values["lora_adapters"] or ()
-        values["num_shard"] = _num_shard(values.pop("sharded"), values["num_shard"])
-        if "listen" in values:
-            values["place"] = GroupPlace.from_options(values, values["num_shard"])
-            values = {name: value for name, value in values.items() if name not in OPTIONS_OF_PLACE}
-        values["max_input_tokens"] = _max_input_tokens(values["max_input_tokens"], values.pop("max_input_length"))
+        _check_num_shard(values["sharded"], values["num_shard"])
+        if "listen" in options:
+            values["place"] = GroupPlace.from_options(options, values["num_shard"])
+        values["max_input_tokens"] = _max_input_tokens(values["max_input_tokens"], values["max_input_length"])
         directives = os.environ.get("LOG_LEVEL", "")
         config = cls(log_level=log_level.level(directives, log_level.ROUTER),
                      launcher_log_level=log_level.level(directives, log_level.LAUNCHER),
@@ -109,8 +71,8 @@ class LauncherConfig(ServerConfig):
 
     def for_router(self, *, shard_sockets: Sequence[str], **of_router: Any) -> RouterConfig:
         """Returns the settings of the router, of which `of_router` are those that it alone has."""
-        shared = {each.name: getattr(self, each.name) for each in fields(ServerConfig)}
-        return RouterConfig(model_id=self.model_id, shard_sockets=tuple(shard_sockets), **of_router, **shared)
+        told = {each.name: getattr(self, each.name) for each in fields(RouterVariables)} | told_to(Who.ROUTER, self)
+        return RouterConfig(shard_sockets=tuple(shard_sockets), **told, **of_router)
 
 
 def _check_encoding(config: LauncherConfig) -> None:
@@ -124,14 +86,11 @@ def _check_encoding(config: LauncherConfig) -> None:
                 raise InvalidArgument(f"`{each.name}` must be UTF-8") from error
 
 
-def _num_shard(sharded: bool | None, num_shard: int | None) -> int:
-    if sharded and (num_shard is None or num_shard <= 1):
+def _check_num_shard(sharded: bool | None, num_shard: int) -> None:
+    if sharded and num_shard <= 1:
         raise InvalidArgument("`sharded` is true but `num_shard` <= 1")
-    if num_shard is None:
-        return 1
     if num_shard < 1:
         raise InvalidArgument("`num_shard` cannot be < 1")
-    return num_shard
 
 
 def _max_input_tokens(tokens: int | None, length: int | None) -> int | None:
@@ -168,7 +127,10 @@ def _check_access(config: LauncherConfig) -> None:
 
 def _check_wire(config: LauncherConfig) -> None:
     """Checks how shards are reached: over a network by mutual TLS alone."""
-    tls, place = config.shard_tls, config.place
+    try:
+        tls, place = config.shard_tls, config.place
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from error
     if (config.num_shard > 1 and config.master_port is not None and (place is None or place.nnodes == 1)
             and not addresses.is_loopback(config.master_addr)):
         raise InvalidArgument("`master_addr`: the shards of one machine do not meet in the clear at "

@@ -1,30 +1,20 @@
 """The options of `penstock group`: those of `penstock serve` that concern shards, and its own."""
 
-import copy
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from penstock.launcher.option_types import COUNT, POSITIVE, Noted, Option, Unsupported
-from penstock.launcher.options import OPTIONS, SHARDS
+from penstock.launcher.option_types import Option
+from penstock.launcher.options import OPTIONS
 from penstock.system import addresses
 from penstock.system.arguments import InvalidArgument
+from penstock.system.setting import COUNT, POSITIVE, Who, settings
+from penstock.system.settings import SHARDS, ServerSettings
 
-SHARED = (
-    "revision", "dtype", "quantize", "activations", "model_impl", "rope_scaling", "rope_factor",
-    "huggingface_hub_cache", "watermark_gamma", "watermark_delta", "kv_memory", "kv_cache_dtype",
-    "cuda_memory_fraction", "block_size", "max_adapter_memory", "max_batch_prefill_tokens", "max_batch_size",
-    "max_concurrent_requests", "speculate", "draft_model_id", "graceful_termination_timeout", "otlp_endpoint",
-    "otlp_service_name", "shard_tls_ca", "shard_tls_cert", "shard_tls_key", "shard_tls_name", "num_shard",
-    "pipeline_parallel_size", "sharded", "device", "deterministic", "cuda_graphs", "threads", "step_timeout",
-    "startup_timeout", "master_addr", "master_port", "json_output", "env")
+SHARED = tuple(each.name for each, said, _ in settings(ServerSettings) if Who.GROUP in said.who)
 """The options of the launcher that mean the same for a group without a router."""
-OF_SHARDS = (
-    "dtype", "quantize", "activations", "model_impl", "rope_scaling", "rope_factor", "watermark_gamma",
-    "watermark_delta", "kv_memory", "kv_cache_dtype", "cuda_memory_fraction", "block_size", "draft_model_id",
-    "num_shard", "pipeline_parallel_size", "sharded", "device", "deterministic", "cuda_graphs", "threads",
-    "master_addr", "master_port")
+OF_SHARDS = tuple(each.name for each, said, _ in settings(ServerSettings) if Who.NO_ROUTER in said.who)
 """Those that mean nothing to a router without shards of its own."""
 
 
@@ -59,21 +49,10 @@ GROUP_OPTIONS: list[click.Parameter] = [
 
 
 def completed(context: click.Context) -> dict[str, Any]:
-    """Returns the values of a command line of `penstock group`, and for the options of `penstock serve` that it does
-    not have their defaults."""
-    others = [_without_variable(option) for option in OPTIONS
-              if not isinstance(option, Noted | Unsupported) and option.name not in context.params]
-    defaults = click.Command("defaults", params=others).make_context("defaults", []).params
+    """Returns the values of a command line of `penstock group`, and whether it leaves room for adapters."""
     has_adapters = context.get_parameter_source("max_adapter_memory") in (
         ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
-    return defaults | context.params | {"has_adapters": has_adapters}
-
-
-def _without_variable(option: click.Parameter) -> click.Parameter:
-    """Returns an option whose value is its default, whatever the environment says."""
-    option = copy.copy(option)
-    option.envvar = None
-    return option
+    return context.params | {"has_adapters": has_adapters}
 
 
 def refuse_options_of_shards(context: click.Context) -> None:

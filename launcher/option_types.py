@@ -1,7 +1,5 @@
-"""The kinds of options and of values on the launcher's command line."""
+"""The kinds of options on the launcher's command line."""
 
-import math
-import re
 import textwrap
 from collections.abc import Callable
 from typing import Any
@@ -10,37 +8,10 @@ import click
 from click.core import ParameterSource
 
 from penstock.system.arguments import InvalidArgument
+from penstock.system.settings import REST
 
 NOTES = "penstock.notes"
 """The key in `click.Context.meta` of the sentences to log once logging is set up."""
-
-
-class Integer(click.IntRange):
-    """An integer between bounds, which messages call an integer and not a range."""
-
-    name = "integer"
-
-
-class Number(click.FloatRange):
-    """A finite number between bounds."""
-
-    name = "number"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        number = float(super().convert(value, param, ctx))
-        if not math.isfinite(number):
-            self.fail(f"{value!r} is not a number", param, ctx)
-        return number
-
-    def _describe_range(self) -> str:
-        """Returns the bounds for the help page; click has `x<=None` for a number without any."""
-        return "" if self.min is None and self.max is None else super()._describe_range()
-
-
-OTHER = "Other"
-"""The group of options that are in no other, which the help page has last."""
-COUNT, POSITIVE = Integer(min=0), Integer(min=1)
-U32, PORT = Integer(0, 2**32 - 1), Integer(0, 2**16 - 1)
 
 
 class Option(click.Option):
@@ -49,9 +20,9 @@ class Option(click.Option):
     def __init__(self, names: str, group: str, help: str, **attributes: Any) -> None:
         variable = names.split()[0].removeprefix("--").replace("-", "_").upper()
         default = attributes.get("default")
+        has_default = default is not None and default is not False and "Default:" not in help
         super().__init__(names.split(), help=help, **{
-            "envvar": variable, "show_envvar": True, "show_default": default is not None and default is not False,
-            **attributes})
+            "envvar": variable, "show_envvar": True, "show_default": has_default, **attributes})
         self.group = group
 
     def is_given(self, context: click.Context) -> bool:
@@ -88,41 +59,6 @@ class Unsupported(Option):
             raise InvalidArgument(f"{self.shown(context)}: not supported by this release, leave it out")
 
 
-class ByteSize(click.ParamType[int]):
-    """A number of bytes, such as `4294967296`, `4GiB` or `4.5GB`."""
-
-    name = "bytes"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        match = re.fullmatch(r"(\d+(?:\.\d+)?) *([KMGT]?)(i?)B?", str(value), re.IGNORECASE)
-        if not match or (match[3] and not match[2]):
-            self.fail(f"{value!r} is not a number of bytes such as 4294967296 or 4GiB", param, ctx)
-        size = int(float(match[1]) * (1024 if match[3] else 1000) ** " KMGT".index(match[2].upper() or " "))
-        if size < 1:
-            self.fail(f"{value!r} is no memory at all", param, ctx)
-        return size
-
-
-class Counts(click.ParamType[tuple[int, ...]]):
-    """Integers with commas between them, such as `1,2,4`."""
-
-    name = "list"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        if not re.fullmatch(r"\d+( *, *\d+)*", str(value).strip()):
-            self.fail(f"{value!r} is not a list of numbers such as 1,2,4", param, ctx)
-        return tuple(int(count) for count in str(value).split(","))
-
-
-class Line(click.types.StringParamType):
-    """A text without line breaks; an environment variable may hold several, one a line."""
-
-    name = "text"
-
-    def split_envvar_value(self, rv: str) -> list[str]:
-        return rv.splitlines()
-
-
 class Command(click.Command):
     """A command whose help page shows the options by group and names those that are refused."""
 
@@ -133,9 +69,9 @@ class Command(click.Command):
         groups: dict[str, list[tuple[str, str]]] = {}
         for option in self.get_params(ctx):
             if record := option.get_help_record(ctx):
-                groups.setdefault(getattr(option, "group", OTHER), []).append(record)
-        if others := groups.pop(OTHER, None):
-            groups[OTHER] = others
+                groups.setdefault(getattr(option, "group", REST), []).append(record)
+        if others := groups.pop(REST, None):
+            groups[REST] = others
         for group, records in groups.items():
             with formatter.section(group):
                 formatter.write_dl(records)

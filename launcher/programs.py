@@ -10,6 +10,7 @@ from typing import Any
 from penstock.checkpoints.tokenizers.sources import TOKENIZER
 from penstock.launcher import hub
 from penstock.launcher.config import LauncherConfig
+from penstock.launcher.group_place import GroupPlace
 from penstock.launcher.hub import Checkpoint
 from penstock.launcher.nodes import Start
 from penstock.launcher.processes import Program
@@ -20,14 +21,8 @@ from penstock.router.adapters.source import AdapterSource
 from penstock.router.config import RouterConfig
 from penstock.system import addresses, child_environment
 from penstock.system.arguments import InvalidArgument
-
-SHARD_SETTINGS = (
-    "model_id", "pipeline_parallel_size", "dtype", "quantize", "activations", "model_impl", "rope_scaling",
-    "rope_factor", "kv_memory", "kv_cache_dtype", "block_size", "device",
-    "max_total_tokens", "max_input_tokens", "speculate",
-    "cuda_memory_fraction", "cuda_graphs", "deterministic", "watermark_gamma", "watermark_delta", "threads",
-    "otlp_endpoint", "otlp_service_name", "json_output")
-"""The launcher's settings that a shard is told by the same names; None leaves it to the shard."""
+from penstock.system.setting import Who
+from penstock.system.settings import told_to
 
 MAX_ARGUMENT = 131_000
 """The bytes of one argument of a process; Linux allows 131,071."""
@@ -59,16 +54,16 @@ def shard_program(
     memory: ShardMemory | None = None, is_draining: bool = False, start: Start | None = None,
 ) -> Program:
     place = config.place
-    settings = {name: getattr(config, name) for name in SHARD_SETTINGS} | {
+    settings = told_to(Who.SHARD, config) | {
         "model": str(checkpoint.path), "draft_model": str(checkpoint.draft) if checkpoint.draft else None,
         "rank": rank, "world_size": config.num_shard,
         "listen": f"unix:{folder.socket(rank)}" if place is None else place.listens_at(rank),
         "folder": None if place is None else str(folder.path),
         "group": place and place.name, "shards_here": place and place.shards_here,
         "is_draining": is_draining or None,
-        **_network_settings(config, start), "rendezvous": rendezvous,
+        **_meeting(place, start), "rendezvous": rendezvous,
         "max_step_tokens": config.max_batch_prefill_tokens,
-        "max_step_rows": max(config.max_batch_size or config.max_concurrent_requests, 1 + (config.speculate or 0)),
+        "max_step_rows": max(config.max_batch_size or config.max_concurrent_requests, 1 + config.speculate),
         "log_level": config.shard_log_level,
         "made_of": config.model_id if checkpoint.made_of else None,
         "adapter_memory": config.max_adapter_memory if config.takes_adapters else None,
@@ -80,23 +75,17 @@ def shard_program(
         "has_bars": logs.has_bars(config.json_output) or None,
     }
     given = {name: value for name, value in settings.items() if value is not None}
-    program = program_of(f"shard {rank}", "shard", ["--config", json.dumps(given)])
+    program = program_of(f"shard {rank}", "shard", ["--config", json.dumps(given, default=str)])
     return replace(program, environment=child_environment.for_shard(),
                    fds=[folder.lock_fd, *([memory.fd] if memory else [])])
 
 
-def _network_settings(config: LauncherConfig, start: Start | None) -> dict[str, Any]:
-    """Returns the settings of a shard that others reach by a network: its certificate, and the shards of other
-    machines."""
-    place, tls = config.place, config.shard_tls
-    if place is None:
+def _meeting(place: GroupPlace | None, start: Start | None) -> dict[str, Any]:
+    """Returns the settings by which a shard meets those of other machines, if there are some."""
+    if place is None or start is None:
         return {}
-    certificate = {} if tls is None else {
-        "tls_ca": str(tls.ca), "tls_cert": str(tls.cert), "tls_key": str(tls.key), "tls_name": tls.name}
-    meeting = {} if start is None else {
-        "exchanges": place.exchanges(start.hosts), "generation": start.generation,
-        "allow_clear_exchange": place.allow_clear_exchange}
-    return certificate | meeting
+    return {"exchanges": place.exchanges(start.hosts), "generation": start.generation,
+            "allow_clear_exchange": place.allow_clear_exchange}
 
 
 def router_programs(

@@ -4,8 +4,10 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from penstock.contract.facts import Facts
-from penstock.router.config import RouterConfig
+from penstock.router.config import SECRETS, RouterConfig
 from penstock.router.scheduling import step_budget
+from penstock.system.setting import Who
+from penstock.system.settings import ServerSettings, told_to
 
 DEFAULT_SHARE = 7 / 8
 """The share of the KV memory that one request may have, unless a flag says otherwise. It is not all of it, because a
@@ -21,10 +23,10 @@ class LimitError(ValueError):
     """Raised when the flags ask for more than the group has; the message names both values."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The limits and the choices of how to answer, resolved at start. Counts are of tokens unless the name says
-    otherwise."""
+@dataclass(frozen=True, kw_only=True)
+class Limits(ServerSettings):
+    """The settings of what requests may ask for and how they are answered, completed at start. Counts are of tokens
+    unless the name says otherwise."""
 
     max_input_tokens: int
     max_total_tokens: int
@@ -34,28 +36,15 @@ class Limits:
     """How many sequences run at once: fewer than a step's tokens, so that decode rows leave room for a prefill."""
     min_step_tokens: int = step_budget.FLOOR
     """How many tokens a step may have, however slow the machine is; the most, if a flag has set that."""
-    max_concurrent_requests: int = 128
-    max_best_of: int = 2
-    max_stop_sequences: int = 4
-    max_top_n_tokens: int = 5
-    max_client_batch_size: int = 4
-    validation_workers: int = 2
-    payload_limit: int = 2_000_000
-    """The most bytes that a request's body may have."""
-    enable_prefill_logprobs: bool = False
-    """Whether `decoder_input_details` are computed; otherwise the list of them is empty, as in TGI."""
-    strict_streaming_errors: bool = False
-    """Whether a stream that fails before its first token is answered with the status of its error."""
-    tgi_openai_routes: bool = False
-    """Whether OpenAI's routes answer as TGI's do, to the byte where those differ from OpenAI's."""
     body_timeout: float = 60.0
     """The most seconds from a request's headers to the end of its body."""
-    poison_memory: float = 600.0
-    """The seconds for which a request that killed its group is refused."""
-    speculate: int = 0
-    """How many tokens of a sequence a step guesses and verifies, at most."""
-    stall_limit: float = 240.0
-    """The seconds for which no step may come back while requests run, before the router counts as hanging."""
+
+    @property
+    def stall_limit(self) -> float:
+        """The seconds for which no step may come back while requests run, before the router counts as hanging. A router
+        in order never takes as long: a step that hangs is noticed after `step_timeout`, and a lost group is back within
+        `max_shard_downtime`, or its requests have failed."""
+        return 2.0 * self.step_timeout + self.max_shard_downtime
 
     def within(self, capacity: int) -> Self:
         """Returns the limits of a group whose KV memory holds `capacity` tokens, which may be less than at the
@@ -90,25 +79,9 @@ class Limits:
         if config.speculate and facts.num_states:
             raise LimitError("`speculate` must be 0: the model carries a state from token to token, from which a wrong "
                              f"guess can't be taken back. Given: {config.speculate}")
-        return cls(
-            max_input_tokens=max_input,
-            max_total_tokens=max_total,
-            max_batch_prefill_tokens=most,
-            max_slots=min(config.max_batch_size or config.max_concurrent_requests, most - 1, facts.num_states or most),
-            min_step_tokens=config.max_batch_prefill_tokens or step_budget.FLOOR,
-            speculate=config.speculate or 0,
-            max_concurrent_requests=config.max_concurrent_requests,
-            max_best_of=config.max_best_of,
-            max_stop_sequences=config.max_stop_sequences,
-            max_top_n_tokens=config.max_top_n_tokens,
-            max_client_batch_size=config.max_client_batch_size,
-            validation_workers=config.validation_workers,
-            payload_limit=config.payload_limit,
-            enable_prefill_logprobs=config.enable_prefill_logprobs,
-            strict_streaming_errors=config.strict_streaming_errors,
-            tgi_openai_routes=config.tgi_openai_routes,
-            poison_memory=config.poison_memory,
-            # A router in order never takes as long: a step that hangs is noticed after `step_timeout`, and a lost
-            # group is back within `max_shard_downtime`, or its requests have failed.
-            stall_limit=2.0 * config.step_timeout + config.max_shard_downtime,
-        )
+        settings = {name: value for name, value in told_to(Who.ROUTER, config).items() if name not in SECRETS}
+        return cls(**settings | {
+            "max_input_tokens": max_input, "max_total_tokens": max_total, "max_batch_prefill_tokens": most,
+            "max_slots": min(config.max_batch_size or config.max_concurrent_requests, most - 1,
+                             facts.num_states or most),
+            "min_step_tokens": config.max_batch_prefill_tokens or step_budget.FLOOR})

@@ -2,11 +2,11 @@
 
 import ssl
 
-from penstock.router.config import ServerConfig
 from penstock.system.arguments import InvalidArgument
+from penstock.system.settings import ServerSettings
 
 
-def server_context(config: ServerConfig) -> ssl.SSLContext | None:
+def server_context(config: ServerSettings) -> ssl.SSLContext | None:
     """Returns the server's TLS settings, or None without certificate files.
 
     Raises InvalidArgument if the files can't be used.

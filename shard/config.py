@@ -11,12 +11,13 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
+from pydantic import ConfigDict, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
 
-from penstock.system import addresses, cgroups, wire_tls
-from penstock.system.wire_tls import WireTls
+from penstock.system import addresses, cgroups
+from penstock.system.setting import Who, settings
+from penstock.system.settings import ServerSettings
 
 MAX_SOCKET_PATH = 107                    # bytes that a Unix socket's address holds, sockaddr_un less its final zero
 DEFAULT_GRAPHS = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256)
@@ -31,9 +32,10 @@ def _die_on_token() -> int | None:
     return int(value) if value else None
 
 
-@dataclass(frozen=True, slots=True)
-class ShardConfig:
-    """Holds everything that one shard is told when it starts. The rest it finds in the checkpoint or measures."""
+@dataclass(frozen=True)
+class ShardConfig(ServerSettings):
+    """Holds everything that one shard is told when it starts: settings of the user, and the fields below. The rest it
+    finds in the checkpoint or measures."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
@@ -43,23 +45,12 @@ class ShardConfig:
     """This shard's place in its group."""
     world_size: PositiveInt = 1
     """How many shards the group has."""
-    pipeline_parallel_size: PositiveInt = 1
-    """How many stages the layers are cut into, each on an equal part of the shards; 1 gives every shard all layers."""
     listen: str = ""
     """Where the router finds this shard: unix:/path or host:port."""
     group: str = ""
     """The name by which routers know the group; groups of a launcher's own need none."""
     shards_here: NonNegativeInt = 0
     """How many shards of the group listen at consecutive ports of this machine, in rank order."""
-    tls_ca: Path | None = None
-    """The PEM file of the CA that signs the certificates of routers and of other shards; without it nothing is
-    encrypted, and only this machine may reach the shard."""
-    tls_cert: Path | None = None
-    """The PEM file of this shard's certificate."""
-    tls_key: Path | None = None
-    """The PEM file of the certificate's private key."""
-    tls_name: str = wire_tls.NAME
-    """The DNS name that all these certificates bear."""
     folder: Path | None = None
     """The starting process's folder of a shard without a socket, which is removed as that of a socket is."""
     is_draining: bool = False
@@ -74,62 +65,14 @@ class ShardConfig:
     """Names this start of such a group: ranks of another meet nobody."""
     allow_clear_exchange: bool = False
     """Whether GPUs of several machines may exchange by NCCL, which encrypts nothing."""
-    dtype: Literal["float32", "bfloat16", "float16"] | None = None
-    """The dtype of the weights and the KV memory; null is the checkpoint's."""
-    quantize: str | None = None
-    """The format in which the checkpoint is quantised, or to which its linears are rounded when they are loaded."""
-    activations: Literal["int8", "bf16"] | None = None
-    """The number format of the inputs of quantised linears; null is int8 for weights that are whole numbers."""
-    rope_scaling: Literal["linear", "dynamic"] | None = None
-    """The rotary scaling that takes the place of the checkpoint's; null keeps the checkpoint's."""
-    rope_factor: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
-    """The factor of that scaling."""
-    model_impl: Literal["auto", "native", "transformers"] = "auto"
-    """Who computes the model: the decoder of this project, transformers, or auto: transformers what is not native."""
-    kv_cache_dtype: Literal["fp8_e4m3fn", "fp8_e5m2", "int8"] | None = None
-    """The dtype of the KV memory; null is that of the weights."""
     draft_model: Path | None = None
     """The directory of a checkpoint whose model proposes tokens that are then verified; null is none."""
-    model_id: str | None = None
-    """The name of the model; null is its directory."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """The kind of device that computes; auto is a GPU where there is one."""
-    deterministic: bool = False
-    """Whether a GPU keeps the bit contract, which a processor always keeps."""
-    kv_memory: PositiveInt | None = None
-    """Bytes of this shard's KV memory; null is its part of a quarter of the free memory, or what a GPU has left."""
     adapter_memory: NonNegativeInt = 0
     """Bytes of all adapters that are loaded at once, for which this shard leaves room."""
-    cuda_memory_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """How much of a GPU's memory may be used."""
-    cuda_graphs: tuple[NonNegativeInt, ...] | None = None
-    """Rows of the decode steps that a GPU's graphs are captured for; null is the sizes that are needed of 1, 2, 4, 8,
-    16, 32, 64, 96, 128, 192 and 256. Where any is captured, other steps of up to 512 tokens are, too; 0 captures none.
-    """
     max_step_tokens: PositiveInt = 4096
     """Tokens of the largest step that a GPU must have memory for; the default is TGI's."""
     max_step_rows: PositiveInt = 128
     """Rows of the largest step that a GPU must have memory for."""
-    block_size: PositiveInt = 16
-    """Tokens in a KV block."""
-    watermark_gamma: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """The part of the vocabulary that a watermark prefers at each place."""
-    watermark_delta: float = 2.0
-    """The number that a watermark adds to the logits of that part."""
-    threads: PositiveInt | None = None
-    """Threads that compute; null is this shard's part of the physical cores."""
-    otlp_endpoint: str | None = None
-    """The OpenTelemetry collector that gets spans of the steps by gRPC, such as http://host:4317; null sends none."""
-    otlp_service_name: str = "text-generation-inference.router"
-    """The name of the service in spans."""
-    json_output: bool = False
-    """Whether the log has one JSON object a line."""
-    max_total_tokens: PositiveInt | None = None
-    """Tokens that the router lets a sequence have, for a refusal before the weights are read; null is what can be."""
-    max_input_tokens: PositiveInt | None = None
-    """Tokens that it lets a prompt have, likewise."""
-    speculate: NonNegativeInt = 0
-    """Tokens that it guesses of a sequence in a step, likewise."""
     made_of: str | None = None
     """The user's name of the file that the checkpoint's directory was made of; null if it was not made."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "INFO"
@@ -177,15 +120,6 @@ class ShardConfig:
     def socket_path(self) -> Path | None:
         """Returns the file that `listen` makes, if it makes one."""
         return Path(self.listen.removeprefix("unix:").removeprefix("//")) if self.listen.startswith("unix:") else None
-
-    @property
-    def tls(self) -> WireTls | None:
-        """Returns the TLS of the connections to this shard; None without certificates. Raises ValueError if some of the
-        files are not named."""
-        try:
-            return WireTls.of((self.tls_ca, self.tls_cert, self.tls_key), self.tls_name)
-        except ValueError as error:
-            raise ValueError(f"`tls_ca`, `tls_cert`, `tls_key`: {error}") from None
 
     @property
     def graph_sizes(self) -> tuple[int, ...]:
@@ -262,16 +196,16 @@ class ShardConfig:
         if self.shards_here > 1 and not self.rendezvous:
             raise ValueError("`rendezvous` is needed for several shards on this machine")
         for address in self.exchanges:
-            if self.tls is None and not addresses.is_loopback(addresses.split(address)[0]):
-                raise ValueError(f"`exchanges`: nothing is exchanged with {address} in the clear: `tls_ca`, `tls_cert` "
-                                 "and `tls_key` are needed")
+            if self.shard_tls is None and not addresses.is_loopback(addresses.split(address)[0]):
+                raise ValueError(f"`exchanges`: nothing is exchanged with {address} in the clear: `shard_tls_ca`, "
+                                 "`shard_tls_cert` and `shard_tls_key` are needed")
 
     def _check_tls(self) -> None:
-        if self.tls is not None:
-            self.tls.check()
+        if self.shard_tls is not None:
+            self.shard_tls.check()
         elif not self.socket_path and not addresses.is_loopback(host := addresses.split(self.listen)[0]):
             raise ValueError(f"`listen` {self.listen}: no shard listens at {host} in the clear, where others can reach "
-                             "it: `tls_ca`, `tls_cert` and `tls_key` are needed")
+                             "it: `shard_tls_ca`, `shard_tls_cert` and `shard_tls_key` are needed")
 
 
 def _needed(sizes: Iterable[int], most: int) -> tuple[int, ...]:
@@ -298,11 +232,15 @@ def _complaints(error: ValidationError) -> Iterator[str]:
 def _help() -> str:
     """Returns a line or two on every setting: the values that it may have, its default and its meaning."""
     schema = TypeAdapter(ShardConfig).json_schema()
+    meanings = {name: about["description"] for name, about in schema["properties"].items() if "description" in about}
+    meanings |= {each.name: said.help.removeprefix("Penstock: ") for each, said, _ in settings(ServerSettings)
+                 if Who.SHARD in said.who}
     lines = ["settings:"]
-    for name, about in schema["properties"].items():
+    for name, meaning in meanings.items():
+        about = schema["properties"][name]
         default = "needed" if name in schema["required"] else f"default: {json.dumps(about.get('default'))}"
         lines.append(f"  {name} ({_values(about)}; {default})")
-        lines += textwrap.wrap(about["description"], 116, initial_indent=" " * 6, subsequent_indent=" " * 6)
+        lines += textwrap.wrap(meaning, 116, initial_indent=" " * 6, subsequent_indent=" " * 6)
     return "\n".join(lines)
 
 

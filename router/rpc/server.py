@@ -13,12 +13,12 @@ from grpc_reflection.v1alpha import reflection
 
 from penstock.protos import penstock_pb2, services
 from penstock.router.api.http.access import Access
-from penstock.router.config import ServerConfig
 from penstock.router.engine.any_engine import AnyEngine
 from penstock.router.generation.service import SERVICES, Service
 from penstock.router.rpc.calls import Calls
 from penstock.router.rpc.service import SERVICE_NAME, TextGeneration
 from penstock.system import addresses
+from penstock.system.settings import ServerSettings
 
 if TYPE_CHECKING:
     from penstock.router.tracing.middleware import Tracing
@@ -92,7 +92,7 @@ class RpcServer:
 
 
 def add_rpc(
-    app: web.Application, config: ServerConfig, access: Access, tracing: "Tracing | None", drain_seconds: float
+    app: web.Application, config: ServerSettings, access: Access, tracing: "Tracing | None", drain_seconds: float
 ) -> RpcServer:
     """Serves gRPC beside the app's routes, from its start to its end. The certificate files are known to be good."""
     credentials = None

@@ -53,7 +53,8 @@ def blocks_that_fit(shape: KvShape, needs: Needs, config: ShardConfig, context_l
 def options_of(config: ShardConfig) -> ModelOptions:
     """Returns the model's options among the settings."""
     return ModelOptions(
-        config.quantize, config.activations, config.rope_scaling, config.rope_factor, config.model_impl)
+        config.quantize, config.activations, config.rope_scaling, config.rope_factor or 1.0,
+        config.model_impl)
 
 
 def check_weights(config: ShardConfig, free: int) -> None:

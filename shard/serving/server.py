@@ -301,10 +301,10 @@ async def serve(
     servicer = ShardServicer(facts, worker, config.socket_path, adapters, config.is_draining)
     services.serve(server, shard_pb2, servicer, ENCODED)
     try:
-        if config.tls is None:
+        if config.shard_tls is None:
             server.add_insecure_port(config.listen)
         else:
-            server.add_secure_port(config.listen, _credentials(config.tls))
+            server.add_secure_port(config.listen, _credentials(config.shard_tls))
     except RuntimeError as error:
         raise OSError(f"`listen` {config.listen}: cannot listen there: {error}") from error
     if config.socket_path is not None:

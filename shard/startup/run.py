@@ -109,7 +109,7 @@ def _meet(config: ShardConfig) -> distributed.Group:
     """Returns this rank's end of its group, once all ranks have come."""
     if not config.exchanges:
         return distributed.connect(config.rendezvous, config.rank, config.world_size, GROUP_TIMEOUT)
-    network = Network(config.exchanges, config.generation, config.num_local, config.tls)
+    network = Network(config.exchanges, config.generation, config.num_local, config.shard_tls)
     return distributed.connect_across(
         config.rendezvous, network, config.rank, config.world_size, GROUP_TIMEOUT, config.allow_clear_exchange)
 

@@ -11,9 +11,10 @@ from penstock.launcher.config import LauncherConfig
 from penstock.launcher.hub import Checkpoint
 from penstock.launcher.programs import router_programs, shard_program
 from penstock.launcher.socket_folder import SocketFolder
-from penstock.router.config import RouterConfig, ServerConfig
+from penstock.router.config import RouterConfig
 from penstock.shard.config import ShardConfig
-from penstock.system import child_environment
+from penstock.system import child_environment, settings
+from penstock.system.setting import Who
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
@@ -114,7 +115,7 @@ def test_variables_without_a_flag_must_be_utf_8(invoke, monkeypatch, variable, v
     (["--rope-scaling", "dynamic"], "rope_scaling", "dynamic"),
     (["--rope-factor", "2.5"], "rope_scaling", "linear"),
     (["--watermark-gamma", "0.25"], "watermark_gamma", 0.25),
-    ([], "watermark_delta", None),
+    ([], "watermark_delta", 2.0),
     (["--cors-allow-origin", "https://a.example", "--cors-allow-origin", "*"], "cors_allow_origin",
      ("https://a.example", "*")),
     ([], "cors_allow_origin", ()),
@@ -259,14 +260,14 @@ def test_router_config_survives_json(router_config):
 def test_router_config_holds_what_the_launcher_was_told(router_config, parse):
     config = parse("--max-input-tokens", "7", "--max-batch-size", "3", "--hostname", "::1", "--pipeline-depth", "3",
                    "--max-shard-downtime", "4")
-    for field in dataclasses.fields(ServerConfig):
-        assert getattr(router_config, field.name) == getattr(config, field.name)
+    for name, value in settings.told_to(Who.ROUTER, config).items():
+        assert getattr(router_config, name) == value
     assert router_config.model_id == "some/model"
 
 
 @pytest.mark.parametrize(("damage", "named"), [
     (lambda text: text.replace('"port":3000', '"port":"x"'), "port"),
-    (lambda text: text.replace('"port":3000,', ""), "port"),
+    (lambda text: text.replace('"model_dir":"/models/a b",', ""), "model_dir"),
     (lambda text: text.replace('"port":3000', '"port":3000,"color":1'), "color"),
     (lambda text: "{", "JSON")])
 def test_bad_router_config_ends_the_process_and_names_the_field(router_config, capsys, damage, named):

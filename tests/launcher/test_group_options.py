@@ -61,7 +61,7 @@ def test_a_group_listens_at_ports_in_rank_order(group: Group, configs: list[Laun
     assert group("--listen", "127.0.0.1:4000", "--num-shard", "2", "--dtype", "float32", PORT="x").exit_code == 0
     first, second = told(configs[0], is_draining=True)
     assert (first.listen, second.listen) == ("127.0.0.1:4000", "127.0.0.1:4001")
-    assert (first.group, first.shards_here, first.world_size, first.tls) == ("127.0.0.1:4000", 2, 2, None)
+    assert (first.group, first.shards_here, first.world_size, first.shard_tls) == ("127.0.0.1:4000", 2, 2, None)
     assert (first.dtype, first.is_draining, first.adapter_memory) == ("float32", True, 0)
     assert first.folder == Path("/tmp/none")
     for shard in (first, second):
@@ -81,7 +81,7 @@ def test_a_group_has_a_name_certificates_and_room_for_adapters(
     result = group("--group-name", "blue", "--max-adapter-memory", "2GiB", *flags(tls), LISTEN="0.0.0.0:4000")
     assert result.exit_code == 0, result.output
     [shard] = told(configs[0])
-    assert (shard.listen, shard.group, shard.tls, shard.adapter_memory) == ("0.0.0.0:4000", "blue", tls, 2 << 30)
+    assert (shard.listen, shard.group, shard.shard_tls, shard.adapter_memory) == ("0.0.0.0:4000", "blue", tls, 2 << 30)
     assert configs[0].place
     assert configs[0].place.asked_at(0) == "127.0.0.1:4000"
     shard.check()

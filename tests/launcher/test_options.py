@@ -33,8 +33,10 @@ OTHERWISE = {
     "--usage-stats": "off",
     "--cuda-graphs": None,          # TGI's sizes, and larger ones as far as the batch can grow
 }
-ADDED = {"--activations": None, "--model-impl": None, "--device": "auto", "--deterministic": False, "--kv-memory": None,
-         "--block-size": None, "--threads": None,
+OF_ITS_SERVER = {"--num-shard": 1, "--speculate": 0, "--watermark-gamma": 0.5, "--watermark-delta": 2.0}
+"""What TGI's launcher leaves to its server."""
+ADDED = {"--activations": None, "--model-impl": "auto", "--device": "auto", "--deterministic": False,
+         "--kv-memory": None, "--block-size": 16, "--threads": None,
          "--pipeline-depth": None, "--pipeline-parallel-size": 1,
          "--step-timeout": 60, "--max-shard-downtime": 120, "--poison-memory": 600,
          "--startup-timeout": 120, "--grpc-port": None, "--api-workers": 1,
@@ -60,7 +62,7 @@ def test_defaults_are_those_of_tgi(monkeypatch):
     noted = {flag: option.get_default(context) for flag, option in BY_FLAG.items() if isinstance(option, Noted)}
     got = {f"--{name.replace('_', '-')}": value for name, value in context.params.items()} | noted
     assert {flag: got[flag] for flag in TGI if flag not in UNSUPPORTED} == \
-        {flag: value for flag, value in (TGI | OTHERWISE).items() if flag not in UNSUPPORTED}
+        {flag: value for flag, value in (TGI | OTHERWISE | OF_ITS_SERVER).items() if flag not in UNSUPPORTED}
 
 
 def test_added_options_are_marked_and_have_their_defaults():

@@ -79,8 +79,8 @@ def test_the_shards_of_one_machine_share_its_cores() -> None:
     ({"exchanges": ("10.0.0.1:1",) * 4}, "`exchanges`: nothing is exchanged with 10.0.0.1:1 in the clear"),
     ({"listen": "0.0.0.0:1"}, "no shard listens at 0.0.0.0 in the clear, where others can reach it"),
     ({"listen": "host:1"}, "no shard listens at host in the clear"), ({"listen": "here"}, "'here' is no HOST:PORT"),
-    ({"tls_ca": Path("/ca")}, "`tls_ca`, `tls_cert`, `tls_key`: .* needed together"),
-    ({"tls_ca": Path("/no"), "tls_cert": Path("/no"), "tls_key": Path("/no")}, "cannot read /no")])
+    ({"shard_tls_ca": Path("/ca")}, "`shard_tls_ca`, `shard_tls_cert` and `shard_tls_key` .* given together"),
+    ({f"shard_tls_{each}": Path("/no") for each in ("ca", "cert", "key")}, "cannot read /no")])
 def test_what_is_not_for_others_to_reach(settings: dict[str, object], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         machines(1, **settings).check()

@@ -21,6 +21,8 @@ from penstock.kernels import dispatch
 from penstock.protos import services, shard_pb2
 from penstock.shard.config import DEFAULT_GRAPHS, ShardConfig
 from penstock.shard.startup.run import batches
+from penstock.system.setting import Who
+from penstock.system.settings import ServerSettings, told_to
 from penstock.system.signs import Sign
 from tests import kernel_sets
 from tests.shard.processes import ROOT, SECONDS, Shard, clients, encode_plan, running
@@ -140,7 +142,7 @@ def test_what_cannot_be_served_is_one_line(
     ('{"model": "m", "cuda_graphs": "1,2"}', "`cuda_graphs`: Input should be a valid array, not '1,2'"),
     ('{"model": "m", "cuda_graphs": [1, -2]}', "`cuda_graphs.1`: Input should be greater than or equal to 0, not -2"),
     ('{"model": "m", "cuda_memory_fraction": 1.5}', "`cuda_memory_fraction`: Input should be less than or equal to 1"),
-    ('{"model": "m", "dtype": "float8"}', "`dtype`: Input should be 'float32', 'bfloat16' or 'float16', not 'float8'"),
+    ('{"model": "m", "dtype": "float8"}', "`dtype`: Input should be 'float16', 'bfloat16' or 'float32', not 'float8'"),
     ('{"model": "m", "kv_memory": 0}', "`kv_memory`: Input should be greater than 0, not 0")])
 def test_wrong_settings_are_named(text: str, complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
@@ -154,9 +156,11 @@ def test_help_tells_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
         ShardConfig.from_argv(["--help"])
     assert end.value.code == 0
     told = capsys.readouterr().out
-    for each in dataclasses.fields(ShardConfig):
-        assert re.search(rf"^  {each.name} \(.+; (default: .*|needed)\)\n      \S", told, re.MULTILINE), each.name
-    assert str(DEFAULT_GRAPHS[:-1])[1:-1] in " ".join(told.split())
+    of_all = {each.name for each in dataclasses.fields(ServerSettings)}
+    own = {each.name for each in dataclasses.fields(ShardConfig)} - of_all
+    for name in own | {*told_to(Who.SHARD, ShardConfig(Path("m")))}:
+        assert re.search(rf"^  {name} \(.+; (default: .*|needed)\)\n      \S", told, re.MULTILINE), name
+    assert ",".join(map(str, DEFAULT_GRAPHS)) in told
 
 
 @pytest.mark.slow

@@ -18,9 +18,9 @@ from penstock.router import tls
 from penstock.router.api.http.access import Access
 from penstock.router.api.route_table import routes
 from penstock.router.app import make_runner
-from penstock.router.config import ServerConfig
 from penstock.router.keys import Keys
 from penstock.system.arguments import InvalidArgument
+from penstock.system.settings import ServerSettings
 from tests.router.api.conftest import Server, Start
 
 KEY = "Schlüssel-1"
@@ -235,15 +235,15 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture
-def server_config() -> ServerConfig:
+def server_config() -> ServerSettings:
     return LauncherConfig.from_options(main.make_context("launcher", ["--model-id", "m"]).params)
 
 
-def with_files(config: ServerConfig, cert: Path, key: Path) -> ServerConfig:
+def with_files(config: ServerSettings, cert: Path, key: Path) -> ServerSettings:
     return replace(config, ssl_certfile=cert, ssl_keyfile=key)
 
 
-async def test_tls(certificate: tuple[Path, Path], server_config: ServerConfig) -> None:
+async def test_tls(certificate: tuple[Path, Path], server_config: ServerSettings) -> None:
     async def answer(request: web.Request) -> web.Response:
         return web.Response(text=request.scheme)
 
@@ -263,12 +263,12 @@ async def test_tls(certificate: tuple[Path, Path], server_config: ServerConfig) 
     await runner.cleanup()
 
 
-def test_no_tls_without_files(server_config: ServerConfig) -> None:
+def test_no_tls_without_files(server_config: ServerSettings) -> None:
     assert tls.server_context(server_config) is None
 
 
 def test_files_that_are_no_certificate(
-    certificate: tuple[Path, Path], server_config: ServerConfig, tmp_path: Path
+    certificate: tuple[Path, Path], server_config: ServerSettings, tmp_path: Path
 ) -> None:
     cert, key = certificate
     empty, locked = tmp_path / "empty", tmp_path / "locked"

@@ -54,7 +54,8 @@ _UNCOUNTED = Uncounted()
 @cache
 def metrics(are_counted: bool) -> Any:
     """Returns metrics for all routers of this process: to define the series takes as long as a history."""
-    return Metrics(Limits(39, 40, 32, 6)) if are_counted else _UNCOUNTED
+    limits = Limits(max_input_tokens=39, max_total_tokens=40, max_batch_prefill_tokens=32, max_slots=6)
+    return Metrics(limits) if are_counted else _UNCOUNTED
 
 
 @cache

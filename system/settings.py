@@ -1,0 +1,258 @@
+"""Every setting of a server, declared once: the command line, the pages about it and what each process is told are made
+of this table.
+
+Names, variables (the name in capitals) and defaults are those of TGI's launcher; a command line or manifest made for
+it is either obeyed or refused with a sentence, never half understood. What only we have is marked "Penstock:".
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import click
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import NonNegativeInt, PositiveInt
+
+from penstock.system import wire_tls
+from penstock.system.setting import (
+    AdapterList,
+    AskedAdapter,
+    ByteSize,
+    Counts,
+    Line,
+    Quantization,
+    Setting,
+    Who,
+    settings,
+)
+from penstock.system.wire_tls import WireTls
+
+MODEL, MEMORY, LIMITS = "Model", "Memory and batches", "Limits of a request"
+SERVER, ACCESS, SHARDS, REST = "Server", "Access", "Shards", "Other"
+
+LAUNCHER, ROUTER, SHARD, GROUP = Who.LAUNCHER, Who.ROUTER, Who.SHARD, Who.GROUP
+OF_SHARDS = Who.GROUP | Who.NO_ROUTER
+Tokens = Annotated[int, Ge(1), Le(2**32 - 1)]
+Port = Annotated[int, Ge(0), Le(2**16 - 1)]
+OtherPort = Annotated[int, Ge(1), Le(2**16 - 1)]
+File = click.Path(dir_okay=False, path_type=Path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """The settings that a user gives, by the command line or by environment variables. All processes have them: those
+    that a process is not told are at their defaults there. None stands for what follows from the model, its memory and
+    the machine. The order is that of the help page."""
+
+    model_id: Annotated[str, Setting(
+        MODEL, "A directory with a checkpoint, a GGUF file, or a name on the Hugging Face Hub, where NAME/FILE.gguf is "
+        "one of its GGUF files. Required.", ROUTER | SHARD)] = ""
+    revision: Annotated[str | None, Setting(MODEL, "Branch, tag or commit on the Hub.", GROUP)] = None
+    dtype: Annotated[Literal["float16", "bfloat16", "float32"] | None, Setting(
+        MODEL, "Number format of weights and activations. Default: the checkpoint's own. float32 is Penstock's "
+        "addition.", SHARD | OF_SHARDS)] = None
+    quantize: Annotated[str | None, Setting(
+        MODEL, "How the weights are quantised. Default: as the checkpoint is. awq, gptq, marlin, compressed-tensors, "
+        "fp8 and mxfp4 say what a checkpoint is; so do the three of bitsandbytes, which else round plain weights when "
+        "they are loaded, as do eetq and, in Penstock, int8 and int4.", SHARD | OF_SHARDS, type=Quantization())] = None
+    activations: Annotated[Literal["int8", "bf16"] | None, Setting(
+        MODEL, "Penstock: what quantised linears multiply with: inputs in 8 bits, or as they are. Default: int8 for "
+        "weights that are whole numbers, and bf16 for others.", SHARD | OF_SHARDS)] = None
+    model_impl: Annotated[Literal["auto", "native", "transformers"], Setting(
+        MODEL, "Penstock: who computes the model: its own decoder (native), transformers' classes with its ops in them "
+        "(transformers), or auto: native where the architecture is. Default: auto.", SHARD | OF_SHARDS)] = "auto"
+    rope_scaling: Annotated[Literal["linear", "dynamic"] | None, Setting(
+        MODEL, "How rotary embeddings are scaled, by --rope-factor. Default: as the checkpoint says. dynamic changes "
+        "nothing up to the checkpoint's context, where sequences end.", SHARD | OF_SHARDS)] = None
+    rope_factor: Annotated[Annotated[float, Gt(0)] | None, Setting(
+        MODEL, "The factor of that scaling, which is linear if only the factor is given. Default: 1.0.",
+        SHARD | OF_SHARDS)] = None
+    huggingface_hub_cache: Annotated[Path | None, Setting(
+        MODEL, "Directory of downloaded checkpoints.", GROUP, type=click.Path(file_okay=False, path_type=Path))] = None
+    lora_adapters: Annotated[tuple[AskedAdapter, ...], Setting(
+        MODEL, "Adapters (LoRA) that requests may name, with commas between them: NAME=PLACE, or PLACE alone, which is "
+        "its name, too. PLACE is a directory or a name on the Hub, and may end with @REVISION.", LAUNCHER,
+        type=AdapterList())] = ()
+    tokenizer_config_path: Annotated[Path | None, Setting(
+        MODEL, "The file whose chat template is used instead of the checkpoint's.",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path))] = None
+    watermark_gamma: Annotated[Annotated[float, Gt(0), Lt(1)], Setting(
+        MODEL, "Share of the vocabulary that a watermark prefers. Default: 0.5.", SHARD | OF_SHARDS)] = 0.5
+    watermark_delta: Annotated[float, Setting(
+        MODEL, "How much a watermark prefers it, in logits. Default: 2.0.", SHARD | OF_SHARDS)] = 2.0
+
+    kv_memory: Annotated[PositiveInt | None, Setting(
+        MEMORY, "Penstock: memory of each shard for keys and values, such as 4GiB. Default: what the model leaves of a "
+        "GPU's memory; on a processor a share of what is free.", SHARD | OF_SHARDS, type=ByteSize())] = None
+    kv_cache_dtype: Annotated[Literal["fp8_e4m3fn", "fp8_e5m2", "int8"] | None, Setting(
+        MEMORY, "Number format of keys and values. Default: that of the weights. int8 is Penstock's addition, and what "
+        "a processor has of the three.", SHARD | OF_SHARDS)] = None
+    cuda_memory_fraction: Annotated[Annotated[float, Gt(0), Le(1)], Setting(
+        MEMORY, "Share of each GPU's memory that may be used.", SHARD | OF_SHARDS)] = 1.0
+    block_size: Annotated[PositiveInt, Setting(
+        MEMORY, "Penstock: tokens in a block of that memory. Default: 16.", SHARD | OF_SHARDS)] = 16
+    max_adapter_memory: Annotated[int, Setting(
+        MEMORY, "Penstock: memory of all adapters that are loaded at once, such as 512MiB, counted in the model's "
+        "number format, with ranks padded to 16, before they are cut for the shards; others wait until one is not in "
+        "use.", ROUTER | GROUP, type=ByteSize(), default="1GiB")] = 1 << 30
+    max_batch_prefill_tokens: Annotated[Tokens | None, Setting(
+        MEMORY, "Tokens that one step computes at most. Default: what runs in about 250 ms, by the latest steps, from "
+        "64 to 4096.", ROUTER | GROUP)] = None
+    max_batch_total_tokens: Annotated[Tokens | None, Setting(
+        MEMORY, "Tokens whose keys and values are held at once, at most. Default: what the memory holds.")] = None
+    max_batch_size: Annotated[NonNegativeInt | None, Setting(
+        MEMORY, "Sequences that run at once, at most.", ROUTER | GROUP)] = None
+    pipeline_depth: Annotated[PositiveInt | None, Setting(
+        MEMORY, "Penstock: steps in flight at once; 1 waits for each step before it plans the next. Default: 2, or as "
+        "many as there are stages.")] = None
+    speculate: Annotated[Annotated[int, Ge(0), Le(64)], Setting(
+        MEMORY, "Tokens that a step guesses of each sequence and verifies, at most: those that a grammar forces, those "
+        "that followed the last tokens before, or those that a draft model proposes. Fewer are guessed where it does "
+        "not pay. No answer depends on it where none depends on its batch. Default: 0.", ROUTER | SHARD | GROUP)] = 0
+    draft_model_id: Annotated[str | None, Setting(
+        MEMORY, "Penstock: a smaller model with the same tokens that proposes what --speculate verifies: a directory, "
+        "or a name on the Hugging Face Hub. Its keys and values have a part of the KV memory.", OF_SHARDS)] = None
+
+    max_input_tokens: Annotated[PositiveInt | None, Setting(
+        LIMITS, "Tokens that a prompt may have. Default: --max-total-tokens - 1.", ROUTER | SHARD)] = None
+    max_input_length: Annotated[PositiveInt | None, Setting(
+        LIMITS, "Old name of --max-input-tokens.", LAUNCHER)] = None
+    max_total_tokens: Annotated[PositiveInt | None, Setting(
+        LIMITS, "Tokens that a prompt and its answer may have together. Default: the model's context, or 7/8 of the KV "
+        "memory if that is less.", ROUTER | SHARD)] = None
+    max_concurrent_requests: Annotated[PositiveInt, Setting(
+        LIMITS, "Requests that the server takes at once; it answers more with 429.", ROUTER | GROUP)] = 128
+    max_best_of: Annotated[NonNegativeInt, Setting(
+        LIMITS, "Candidates that a request may have generated, of which the best is returned.")] = 2
+    max_stop_sequences: Annotated[NonNegativeInt, Setting(LIMITS, "Stop strings that a request may have.")] = 4
+    max_top_n_tokens: Annotated[Annotated[int, Ge(0), Le(2**32 - 1)], Setting(
+        LIMITS, "Likeliest tokens that a request may have reported at each position.")] = 5
+    max_client_batch_size: Annotated[NonNegativeInt, Setting(LIMITS, "Prompts that a request may have.")] = 4
+    payload_limit: Annotated[NonNegativeInt, Setting(LIMITS, "Bytes that a request's body may have.")] = 2_000_000
+    enable_prefill_logprobs: Annotated[bool, Setting(
+        LIMITS, "Compute the logprobs of prompts for requests that want them.")] = False
+    disable_grammar_support: Annotated[bool, Setting(LIMITS, "Refuse requests for structured output.")] = False
+
+    hostname: Annotated[str, Setting(
+        SERVER, "IP address to listen on. A HOSTNAME that is no IP address counts as 0.0.0.0.")] = "0.0.0.0"
+    port: Annotated[Port, Setting(SERVER, "Port to listen on.", short="-p", envvar=["AIP_HTTP_PORT", "PORT"])] = 3000
+    grpc_port: Annotated[OtherPort | None, Setting(
+        SERVER, "Penstock: port of the gRPC API. Default: the gRPC API is off.")] = None
+    validation_workers: Annotated[NonNegativeInt, Setting(SERVER, "Threads that tokenise.")] = 2
+    api_workers: Annotated[PositiveInt, Setting(
+        SERVER, "Penstock: processes that answer clients, beside one with the engine; with 1, the one process of the "
+        "router does both. More are of use where shards make more than about 20,000 tokens a second.")] = 1
+    graceful_termination_timeout: Annotated[NonNegativeInt, Setting(
+        SERVER, "Seconds that running requests get to finish after SIGTERM.", ROUTER | GROUP, short="-g")] = 90
+    strict_streaming_errors: Annotated[bool, Setting(
+        SERVER, "Penstock: a stream that fails before its first event is answered with the status of its error, where "
+        "TGI answers 200 and sends the error as an event.")] = False
+    tgi_openai_routes: Annotated[bool, Setting(
+        SERVER, "Penstock: OpenAI's routes answer as TGI's do, where those differ from OpenAI's: in errors and their "
+        "statuses, ids, finish reasons and what is null.")] = False
+    vllm_metrics: Annotated[bool, Setting(
+        SERVER, "Penstock: /metrics tells series once more under vLLM's names, such as vllm:num_requests_waiting, for "
+        "autoscalers and gateways that ask for these.")] = False
+    otlp_endpoint: Annotated[str | None, Setting(
+        SERVER, "Collector that traces are sent to, by OTLP over gRPC, such as http://localhost:4317. Default: "
+        "OpenTelemetry's OTEL_EXPORTER_OTLP_ENDPOINT; without it nothing is traced.", ROUTER | SHARD | GROUP)] = None
+    otlp_service_name: Annotated[str, Setting(
+        SERVER, "Name of the service in the traces, for which OTEL_SERVICE_NAME stands, too.",
+        ROUTER | SHARD | GROUP)] = "text-generation-inference.router"
+
+    api_key: Annotated[tuple[str, ...], Setting(
+        ACCESS, "Key that clients must send, as `Authorization: Bearer KEY`, to generate and to tokenise; can be given "
+        "more than once, in the variable one a line. Give it there or in a file, since other users of the machine can "
+        "see command lines.", type=Line(), show_default=False)] = field(default=(), repr=False)
+    api_key_file: Annotated[Path | None, Setting(
+        ACCESS, "Penstock: file of more such keys, one a line. SIGHUP has it read again.", type=File)] = None
+    metrics_key: Annotated[tuple[str, ...], Setting(
+        ACCESS, "Penstock: key that clients must send for /metrics, /info and /docs; an API key will do, too. Can be "
+        "given more than once. Default: these routes need no key.", type=Line(), show_default=False,
+        )] = field(default=(), repr=False)
+    allow_runtime_adapters: Annotated[bool, Setting(
+        ACCESS, "Penstock: let clients load and unload adapters, from directories of the server, by vLLM's "
+        "/v1/load_lora_adapter and /v1/unload_lora_adapter. Needs an API key.")] = False
+    cors_allow_origin: Annotated[tuple[str, ...], Setting(
+        ACCESS, "Origin whose pages may call the server; can be given more than once. Default: any.")] = ()
+    ssl_certfile: Annotated[Path | None, Setting(
+        ACCESS, "Penstock: PEM file of the server's certificate and its chain. With it and --ssl-keyfile the server "
+        "speaks TLS.")] = None
+    ssl_keyfile: Annotated[Path | None, Setting(
+        ACCESS, "Penstock: PEM file of the certificate's private key, without a password.")] = None
+
+    num_shard: Annotated[NonNegativeInt, Setting(
+        SHARDS, "Processes that share the model. Default: 1.", OF_SHARDS)] = 1
+    pipeline_parallel_size: Annotated[PositiveInt, Setting(
+        SHARDS, "Penstock: stages that the layers are cut into, each on an equal part of the shards. Shards of a stage "
+        "split each of its layers, and exchange far more than stages do.", SHARD | OF_SHARDS)] = 1
+    sharded: Annotated[bool | None, Setting(
+        SHARDS, "Whether the model is shared; true requires a --num-shard above 1.", OF_SHARDS)] = None
+    device: Annotated[Literal["auto", "cpu", "cuda"], Setting(
+        SHARDS, "Penstock: device to compute on. auto means a GPU for each shard if there are GPUs.",
+        SHARD | OF_SHARDS)] = "auto"
+    deterministic: Annotated[bool, Setting(
+        SHARDS, "Penstock: use kernels with which no answer changes with the batch on GPUs either, which costs some "
+        "speed. On processors none ever does.", SHARD | OF_SHARDS)] = False
+    cuda_graphs: Annotated[tuple[NonNegativeInt, ...] | None, Setting(
+        SHARDS, "Sizes, in rows, of the decode steps that are captured as CUDA graphs, such as 1,2,4. Default: "
+        "1,2,4,8,16,32,64,96,128,192,256, as far as batches can grow. Beside them steps with parts of prompts are "
+        "captured, of up to 512 tokens; with 0 none of all is.", SHARD | OF_SHARDS, type=Counts())] = None
+    threads: Annotated[PositiveInt | None, Setting(
+        SHARDS, "Penstock: threads that compute in each shard. Default: its share of the cores.",
+        SHARD | OF_SHARDS)] = None
+    step_timeout: Annotated[PositiveInt, Setting(
+        SHARDS, "Penstock: seconds after which a step that has not ended, or a process that does not answer, counts as "
+        "hanging, and is restarted; the router after at least 5. Must be longer than the longest step.",
+        ROUTER | GROUP)] = 60
+    max_shard_downtime: Annotated[NonNegativeInt, Setting(
+        SHARDS, "Penstock: seconds that requests wait for shards that are being restarted before they are answered "
+        "with 503; the time while shards make progress in loading does not count.")] = 120
+    startup_timeout: Annotated[PositiveInt, Setting(
+        SHARDS, "Penstock: seconds after which shards that load and make no progress are started again.", GROUP)] = 120
+    poison_memory: Annotated[NonNegativeInt, Setting(
+        SHARDS, "Penstock: seconds for which a request that killed the shards whenever they ran it is refused with 424 "
+        "when it is sent again; 0 refuses none.")] = 600
+    shard_uds_path: Annotated[Path | None, Setting(
+        SHARDS, "Folder of the shards' sockets, which nobody else may enter; it is made if there is none. Default: a "
+        "temporary one.", LAUNCHER)] = None
+    groups: Annotated[str | None, Setting(
+        SHARDS, "Penstock: groups that run elsewhere, by `penstock group`, and no shards of its own: "
+        "HOST:PORT,HOST:PORT, or dns:NAME:PORT for all addresses of a name, or a YAML file with a list `groups` of "
+        "HOST:PORT. The shards of a group on several machines have an address on each.",
+        envvar="PENSTOCK_GROUPS")] = None  # bash keeps GROUPS to itself
+    shard_tls_ca: Annotated[Path | None, Setting(
+        SHARDS, "Penstock: PEM file of the CA that signs the certificates of routers and shards, which prove to one "
+        "another who they are. Needed for shards that are not on this machine.", ROUTER | SHARD | GROUP)] = None
+    shard_tls_cert: Annotated[Path | None, Setting(
+        SHARDS, "Penstock: PEM file of this process's certificate for that, signed by the CA.",
+        ROUTER | SHARD | GROUP)] = None
+    shard_tls_key: Annotated[Path | None, Setting(
+        SHARDS, "Penstock: PEM file of the certificate's private key, without a password.",
+        ROUTER | SHARD | GROUP)] = None
+    shard_tls_name: Annotated[str, Setting(
+        SHARDS, "Penstock: DNS name that these certificates bear, the same on all.",
+        ROUTER | SHARD | GROUP)] = wire_tls.NAME
+    master_addr: Annotated[str, Setting(
+        SHARDS, "Address where the shards meet, if --master-port is given.", OF_SHARDS)] = "localhost"
+    master_port: Annotated[OtherPort | None, Setting(
+        SHARDS, "Port where the shards meet. Default: they meet at a file in a private directory.", OF_SHARDS)] = None
+
+    json_output: Annotated[bool, Setting(REST, "Write log lines as JSON.", ROUTER | SHARD | GROUP)] = False
+    no_request_logs: Annotated[bool, Setting(
+        REST, "Penstock: write no line in the log for each request.")] = False
+    env: Annotated[bool, Setting(
+        REST, "Print the software and hardware found, then start.", GROUP, short="-e", envvar=None)] = False
+
+    @property
+    def shard_tls(self) -> WireTls | None:
+        """The TLS of the connections to shards, if they have it. Raises ValueError if files are missing."""
+        try:
+            return WireTls.of((self.shard_tls_ca, self.shard_tls_cert, self.shard_tls_key), self.shard_tls_name)
+        except ValueError:
+            raise ValueError("`shard_tls_ca`, `shard_tls_cert` and `shard_tls_key` must be given together") from None
+
+
+def told_to(who: Who, config: ServerSettings) -> dict[str, Any]:
+    """Returns the settings, by their names, that a process of a kind is told."""
+    return {each.name: getattr(config, each.name) for each, said, _ in settings(type(config)) if who in said.who}
