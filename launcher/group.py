@@ -54,7 +54,7 @@ class Loss:
         return ", ".join(map(str, self.causes))
 
 
-class Group:
+class GroupKeeper:
     """Runs the shards of one group. It restarts all of them together: half a group is of no use, and no shard holds
     anything that can't be had again.
 

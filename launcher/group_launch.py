@@ -14,7 +14,7 @@ import click
 
 from penstock.launcher import draft_model, hub, sigterm, ulimits, without_effect
 from penstock.launcher.config import LauncherConfig
-from penstock.launcher.group import Group
+from penstock.launcher.group import GroupKeeper
 from penstock.launcher.group_options import completed
 from penstock.launcher.group_supervisor import GroupSupervisor, drain
 from penstock.launcher.hub import Checkpoint
@@ -27,13 +27,10 @@ from penstock.launcher.socket_folder import SocketFolder, socket_folder
 from penstock.launcher.supervisor import background
 from penstock.router import environment, logs
 from penstock.system.arguments import InvalidArgument
+from penstock.system.setting import Who
+from penstock.system.settings import told_to
 
 log = logging.getLogger(__name__)
-
-SETTINGS_OF_ALL_MACHINES = (
-    "pipeline_parallel_size", "dtype", "quantize", "activations", "model_impl", "rope_scaling", "rope_factor",
-    "kv_cache_dtype", "block_size", "device", "deterministic")
-"""Where machines differed in one of these, their shards would wait for one another, or compute different things."""
 
 
 def group(**_: Any) -> None:
@@ -101,7 +98,7 @@ async def _supervise(
     place = config.place
     assert place is not None
     targets = [place.asked_at(rank) for rank in place.ranks]
-    settings = {name: getattr(config, name) for name in SETTINGS_OF_ALL_MACHINES}
+    settings = told_to(Who.ALIKE, config)
     drain_here = partial(drain, targets[0], config.shard_tls, config.graceful_termination_timeout)
 
     async def drain_for_another() -> None:
@@ -121,8 +118,8 @@ async def _supervise(
             drain_all = partial(_within, member.drain, config.graceful_termination_timeout)
         programs = group_programs(config, checkpoint, folder, memories, lambda: shards.is_draining,
                                   lambda: nodes.started)
-        shards = Group(programs, targets, config.step_timeout, config.startup_timeout, memories, tls=config.shard_tls,
-                       nodes=nodes)
+        shards = GroupKeeper(programs, targets, config.step_timeout, config.startup_timeout, memories,
+                             tls=config.shard_tls, nodes=nodes)
         return await GroupSupervisor(shards, drain_all).run()
 
 

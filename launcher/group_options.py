@@ -5,11 +5,12 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from penstock.launcher.group_place import GroupPlace
 from penstock.launcher.option_types import Option
-from penstock.launcher.options import OPTIONS
+from penstock.launcher.options import OPTIONS, options_of
 from penstock.system import addresses
 from penstock.system.arguments import InvalidArgument
-from penstock.system.setting import COUNT, POSITIVE, Who, settings
+from penstock.system.setting import Who, settings
 from penstock.system.settings import SHARDS, ServerSettings
 
 SHARED = tuple(each.name for each, said, _ in settings(ServerSettings) if Who.GROUP in said.who)
@@ -35,13 +36,7 @@ OWN: list[click.Parameter] = [
            "follow. Required.", type=Address(), required=True),
     Option("--group-name", SHARDS, "What routers, logs and metrics call the group. Default: HOST:PORT of --listen, or "
            "with several machines of --master-addr and --master-port."),
-    Option("--nnodes", SHARDS, "Machines that the shards are on, each of which has as many; --num-shard counts those "
-           "of all. They meet at --master-addr and --master-port, and exchange at the ports behind that.",
-           type=POSITIVE, default=1),
-    Option("--node-rank", SHARDS, "Which of these machines this is: 0, which is at --master-addr, to nnodes - 1.",
-           type=COUNT, default=0),
-    Option("--allow-clear-exchange", SHARDS, "Let GPUs of several machines exchange by NCCL, which encrypts nothing: "
-           "for networks that nobody else is on.", is_flag=True),
+    *options_of(GroupPlace),
 ]
 
 GROUP_OPTIONS: list[click.Parameter] = [

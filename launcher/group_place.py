@@ -3,10 +3,14 @@
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Annotated, Any, Self
+
+from pydantic import NonNegativeInt, PositiveInt
 
 from penstock.system import addresses
 from penstock.system.arguments import InvalidArgument
+from penstock.system.setting import Setting, Who
+from penstock.system.settings import SHARDS
 
 OPTIONS_OF_PLACE = ("listen", "group_name", "nnodes", "node_rank", "allow_clear_exchange", "has_adapters")
 """The options of which `GroupPlace.from_options` makes the place."""
@@ -25,12 +29,16 @@ class GroupPlace:
     port: int
     num_shards: int
     """How many shards the whole group has."""
-    nnodes: int = 1
-    node_rank: int = 0
+    nnodes: Annotated[PositiveInt, Setting(
+        SHARDS, "Machines that the shards are on, each of which has as many; --num-shard counts those of all. They "
+        "meet at --master-addr and --master-port, and exchange at the ports behind that.", Who.GROUP)] = 1
+    node_rank: Annotated[NonNegativeInt, Setting(
+        SHARDS, "Which of these machines this is: 0, which is at --master-addr, to nnodes - 1.", Who.GROUP)] = 0
+    allow_clear_exchange: Annotated[bool, Setting(
+        SHARDS, "Let GPUs of several machines exchange by NCCL, which encrypts nothing: for networks that nobody else "
+        "is on.", Who.GROUP)] = False
     master: tuple[str, int] | None = None
     """Where the launchers of several machines meet; the shards exchange at the ports behind that."""
-    allow_clear_exchange: bool = False
-    """Whether GPUs of several machines may exchange by NCCL, which encrypts nothing."""
     has_adapters: bool = False
     """Whether room for adapters is to be left, for routers that have some."""
 

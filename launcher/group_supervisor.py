@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from penstock.launcher.group import Group
+from penstock.launcher.group import GroupKeeper
 from penstock.launcher.supervisor import UntilSignal, background, give_up
 from penstock.router.fleet.errors import FleetError
 from penstock.system import child_environment
@@ -27,7 +27,7 @@ class GroupSupervisor(UntilSignal):
     """Runs a group's shards until SIGTERM, SIGINT or a loss that can't be mended; before they end in order, `drain` has
     routers leave the group."""
 
-    def __init__(self, group: Group, drain: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def __init__(self, group: GroupKeeper, drain: Callable[[], Coroutine[Any, Any, None]]) -> None:
         super().__init__("routers have moved what runs to other groups")
         self._group = group
         self._drain = drain

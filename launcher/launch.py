@@ -17,7 +17,7 @@ from penstock.checkpoints.tokenizers.place import tokenizer_of
 from penstock.launcher import draft_model, hub, sigterm, ulimits, without_effect
 from penstock.launcher.adapters import find_all
 from penstock.launcher.config import LauncherConfig
-from penstock.launcher.group import Group
+from penstock.launcher.group import GroupKeeper
 from penstock.launcher.group_options import refuse_options_of_shards
 from penstock.launcher.hub import Checkpoint
 from penstock.launcher.option_types import Command
@@ -95,7 +95,7 @@ async def _supervise(
     with ExitStack() as stack:
         notices = [stack.enter_context(closing(NoticePipe())) for _ in range(num_routers(config))]
         sockets = [folder.socket(rank) for rank in config.ranks]
-        group = NoGroup() if config.groups else Group(
+        group = NoGroup() if config.groups else GroupKeeper(
             group_programs(config, checkpoint, folder, memories), [f"unix:{path}" for path in sockets],
             config.step_timeout, config.startup_timeout, memories,
             on_progress=partial(_tell_all, notices, Notice.LOADING))

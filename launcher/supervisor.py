@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TypeVar
 
-from penstock.launcher.group import Group
+from penstock.launcher.group import GroupKeeper
 from penstock.launcher.processes import BACKOFF_SECONDS, Cause, Process, Program, started
 from penstock.launcher.progress_watch import followed
 from penstock.router.notices import Notice, NoticePipe
@@ -79,7 +79,7 @@ class Supervisor(UntilSignal):
     """
 
     def __init__(
-        self, group: Group | NoGroup, routers: Sequence[Program], listener: socket.socket,
+        self, group: GroupKeeper | NoGroup, routers: Sequence[Program], listener: socket.socket,
         notices: Sequence[NoticePipe], *, drain_timeout: float, startup_timeout: float, silence_limit: float,
         can_reload: bool,
     ) -> None:

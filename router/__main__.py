@@ -81,7 +81,7 @@ async def serve(config: RouterConfig, tokenizer: Tokenizer | None) -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: None)
     launcher = LauncherLink(config.notices_fd, stop)
     with giving_signs(config.signs_fd) as tell:
-        process = Process(config, tokenizer, launcher, partial(tell, Sign.READY), stop)
+        process = RouterProcess(config, tokenizer, launcher, partial(tell, Sign.READY), stop)
         try:
             await (process.answer() if config.role == "front" else process.drive())
         finally:
@@ -92,7 +92,7 @@ async def serve(config: RouterConfig, tokenizer: Tokenizer | None) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class RouterProcess:
     """One process of the router: its settings, what binds it to the launcher, and what it is told to stop by."""
 
     config: RouterConfig

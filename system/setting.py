@@ -22,6 +22,9 @@ class Who(enum.Flag):
     """`penstock group` has it, with the same meaning."""
     NO_ROUTER = enum.auto()
     """It means nothing to a router without shards of its own."""
+    ALIKE = enum.auto()
+    """All machines of a group must have the same: their shards would wait for one another, or compute different
+    things."""
 
 
 class Setting:
@@ -70,7 +73,7 @@ class Number(click.FloatRange):
         return "" if self.min is None and self.max is None else super()._describe_range()
 
 
-COUNT, POSITIVE, PORT = Integer(min=0), Integer(min=1), Integer(0, 2**16 - 1)
+COUNT, PORT = Integer(min=0), Integer(0, 2**16 - 1)
 
 
 class ByteSize(click.ParamType[int]):

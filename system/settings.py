@@ -32,6 +32,7 @@ SERVER, ACCESS, SHARDS, REST = "Server", "Access", "Shards", "Other"
 
 LAUNCHER, ROUTER, SHARD, GROUP = Who.LAUNCHER, Who.ROUTER, Who.SHARD, Who.GROUP
 OF_SHARDS = Who.GROUP | Who.NO_ROUTER
+ALIKE = SHARD | OF_SHARDS | Who.ALIKE
 Tokens = Annotated[int, Ge(1), Le(2**32 - 1)]
 Port = Annotated[int, Ge(0), Le(2**16 - 1)]
 OtherPort = Annotated[int, Ge(1), Le(2**16 - 1)]
@@ -50,23 +51,23 @@ class ServerSettings:
     revision: Annotated[str | None, Setting(MODEL, "Branch, tag or commit on the Hub.", GROUP)] = None
     dtype: Annotated[Literal["float16", "bfloat16", "float32"] | None, Setting(
         MODEL, "Number format of weights and activations. Default: the checkpoint's own. float32 is Penstock's "
-        "addition.", SHARD | OF_SHARDS)] = None
+        "addition.", ALIKE)] = None
     quantize: Annotated[str | None, Setting(
         MODEL, "How the weights are quantised. Default: as the checkpoint is. awq, gptq, marlin, compressed-tensors, "
         "fp8 and mxfp4 say what a checkpoint is; so do the three of bitsandbytes, which else round plain weights when "
-        "they are loaded, as do eetq and, in Penstock, int8 and int4.", SHARD | OF_SHARDS, type=Quantization())] = None
+        "they are loaded, as do eetq and, in Penstock, int8 and int4.", ALIKE, type=Quantization())] = None
     activations: Annotated[Literal["int8", "bf16"] | None, Setting(
         MODEL, "Penstock: what quantised linears multiply with: inputs in 8 bits, or as they are. Default: int8 for "
-        "weights that are whole numbers, and bf16 for others.", SHARD | OF_SHARDS)] = None
+        "weights that are whole numbers, and bf16 for others.", ALIKE)] = None
     model_impl: Annotated[Literal["auto", "native", "transformers"], Setting(
         MODEL, "Penstock: who computes the model: its own decoder (native), transformers' classes with its ops in them "
-        "(transformers), or auto: native where the architecture is. Default: auto.", SHARD | OF_SHARDS)] = "auto"
+        "(transformers), or auto: native where the architecture is. Default: auto.", ALIKE)] = "auto"
     rope_scaling: Annotated[Literal["linear", "dynamic"] | None, Setting(
         MODEL, "How rotary embeddings are scaled, by --rope-factor. Default: as the checkpoint says. dynamic changes "
-        "nothing up to the checkpoint's context, where sequences end.", SHARD | OF_SHARDS)] = None
+        "nothing up to the checkpoint's context, where sequences end.", ALIKE)] = None
     rope_factor: Annotated[Annotated[float, Gt(0)] | None, Setting(
         MODEL, "The factor of that scaling, which is linear if only the factor is given. Default: 1.0.",
-        SHARD | OF_SHARDS)] = None
+        ALIKE)] = None
     huggingface_hub_cache: Annotated[Path | None, Setting(
         MODEL, "Directory of downloaded checkpoints.", GROUP, type=click.Path(file_okay=False, path_type=Path))] = None
     lora_adapters: Annotated[tuple[AskedAdapter, ...], Setting(
@@ -86,11 +87,11 @@ class ServerSettings:
         "GPU's memory; on a processor a share of what is free.", SHARD | OF_SHARDS, type=ByteSize())] = None
     kv_cache_dtype: Annotated[Literal["fp8_e4m3fn", "fp8_e5m2", "int8"] | None, Setting(
         MEMORY, "Number format of keys and values. Default: that of the weights. int8 is Penstock's addition, and what "
-        "a processor has of the three.", SHARD | OF_SHARDS)] = None
+        "a processor has of the three.", ALIKE)] = None
     cuda_memory_fraction: Annotated[Annotated[float, Gt(0), Le(1)], Setting(
         MEMORY, "Share of each GPU's memory that may be used.", SHARD | OF_SHARDS)] = 1.0
     block_size: Annotated[PositiveInt, Setting(
-        MEMORY, "Penstock: tokens in a block of that memory. Default: 16.", SHARD | OF_SHARDS)] = 16
+        MEMORY, "Penstock: tokens in a block of that memory. Default: 16.", ALIKE)] = 16
     max_adapter_memory: Annotated[int, Setting(
         MEMORY, "Penstock: memory of all adapters that are loaded at once, such as 512MiB, counted in the model's "
         "number format, with ranks padded to 16, before they are cut for the shards; others wait until one is not in "
@@ -185,15 +186,15 @@ class ServerSettings:
         SHARDS, "Processes that share the model. Default: 1.", OF_SHARDS)] = 1
     pipeline_parallel_size: Annotated[PositiveInt, Setting(
         SHARDS, "Penstock: stages that the layers are cut into, each on an equal part of the shards. Shards of a stage "
-        "split each of its layers, and exchange far more than stages do.", SHARD | OF_SHARDS)] = 1
+        "split each of its layers, and exchange far more than stages do.", ALIKE)] = 1
     sharded: Annotated[bool | None, Setting(
         SHARDS, "Whether the model is shared; true requires a --num-shard above 1.", OF_SHARDS)] = None
     device: Annotated[Literal["auto", "cpu", "cuda"], Setting(
         SHARDS, "Penstock: device to compute on. auto means a GPU for each shard if there are GPUs.",
-        SHARD | OF_SHARDS)] = "auto"
+        ALIKE)] = "auto"
     deterministic: Annotated[bool, Setting(
         SHARDS, "Penstock: use kernels with which no answer changes with the batch on GPUs either, which costs some "
-        "speed. On processors none ever does.", SHARD | OF_SHARDS)] = False
+        "speed. On processors none ever does.", ALIKE)] = False
     cuda_graphs: Annotated[tuple[NonNegativeInt, ...] | None, Setting(
         SHARDS, "Sizes, in rows, of the decode steps that are captured as CUDA graphs, such as 1,2,4. Default: "
         "1,2,4,8,16,32,64,96,128,192,256, as far as batches can grow. Beside them steps with parts of prompts are "

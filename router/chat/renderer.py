@@ -42,7 +42,7 @@ class Compiled:
     """Why a template can't be used."""
 
 
-class Process(subprocess.Popen[bytes]):
+class RendererProcess(subprocess.Popen[bytes]):
     """A process that renders: it reads questions from a socket, and writes its answers into it.
 
     It is no pair of pipes made by Popen, which does not close the first where there is no file descriptor for the
@@ -67,7 +67,7 @@ class Renderer:
         """Takes the sources of templates by name. A template's fault is told when it is used."""
         self._templates = templates
         self._seconds = seconds
-        self._processes: list[Process] = []  # one, or none
+        self._processes: list[RendererProcess] = []  # one, or none
         weakref.finalize(self, _end_all, self._processes)
 
     def compile(self) -> Compiled:
@@ -150,11 +150,11 @@ def _once_more(renderer: Renderer, question: str) -> str:
         raise RouterError(f"The conversation can't be rendered: {error}") from error
 
 
-def _start(deadline: float) -> Process:
+def _start(deadline: float) -> RendererProcess:
     """Starts a process, as soon as there are the file descriptors, tasks and memory for it."""
     while True:
         try:
-            return Process()
+            return RendererProcess()
         except OSError as error:
             if time.monotonic() >= deadline:
                 raise ProcessLost(f"its process can't be started: {error}") from error
@@ -189,7 +189,7 @@ def _exchange(link: socket.socket, question: bytes, deadline: float) -> bytes | 
     return bytes(answer)
 
 
-def _end_all(processes: list[Process]) -> None:
+def _end_all(processes: list[RendererProcess]) -> None:
     while processes:
         process = processes.pop()
         process.kill()

@@ -23,7 +23,7 @@ class Directory(Protocol):
         ...
 
 
-class Places:
+class SpecDirectory:
     """Follows the addresses that a value of `--groups` stands for. While a file can't be read, as it can't while it is
     being written, or nobody answers for a name, the addresses stay as they were; a name that does not exist, as while
     none of its pods runs, has none."""

@@ -8,7 +8,7 @@ from penstock.router.adapters.registry import Registry
 from penstock.router.config import RouterConfig
 from penstock.router.engine.engine import Engine
 from penstock.router.fleet.client import ShardClient
-from penstock.router.fleet.directory import Places
+from penstock.router.fleet.directory import SpecDirectory
 from penstock.router.fleet.fleet import GrpcFleet
 from penstock.router.fleet.groups_spec import GroupsSpec
 from penstock.router.groups.groups import Groups
@@ -30,7 +30,7 @@ class Finding:
             self._own = GrpcFleet(config.shard_sockets)
         else:
             tls = config.shard_tls
-            self._roster = Roster(Places(GroupsSpec.parse(config.groups)), partial(ShardClient, tls=tls),
+            self._roster = Roster(SpecDirectory(GroupsSpec.parse(config.groups)), partial(ShardClient, tls=tls),
                                   partial(GrpcFleet, tls=tls))
             self._watching = asyncio.create_task(self._roster.watch(), name="groups")
 

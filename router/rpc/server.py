@@ -44,7 +44,7 @@ class RpcServer:
         credentials: grpc.ServerCredentials | None = None, is_shared: bool = False,
     ) -> None:
         self._calls = Calls(SERVICE_NAME, access, service.metrics, tracing)
-        self._health = Health(service.engine, SERVICE_NAME)
+        self._health = HealthService(service.engine, SERVICE_NAME)
         self._server = grpc.aio.server(options=[
             ("grpc.max_receive_message_length", service.limits.payload_limit),
             ("grpc.max_send_message_length", -1),
@@ -107,7 +107,7 @@ def add_rpc(
     return server
 
 
-class Health:
+class HealthService:
     """Says SERVING while a request would be computed now, as `/readyz` does; never again once `end` was called."""
 
     def __init__(self, engine: AnyEngine, service_name: str) -> None:

@@ -5,7 +5,7 @@ from contextlib import aclosing
 
 from penstock.protos import penstock_pb2 as pb
 from penstock.protos import services
-from penstock.router.api.http.sse import UNREAD_SECONDS, Places
+from penstock.router.api.http.sse import UNREAD_SECONDS, EventPlaces
 from penstock.router.api.tgi.generate import asks_full_text, identified
 from penstock.router.api.tgi.info import describe
 from penstock.router.errors import Dropped, ValidationError
@@ -63,7 +63,7 @@ class TextGeneration:
             with Asking(self._service) as asking:
                 spec, identity = await identified(
                     self._service, body, is_full_text, wire.decode_wish(request), is_stream=True)
-                prompt, places = body.inputs * is_full_text, Places(identity)
+                prompt, places = body.inputs * is_full_text, EventPlaces(identity)
                 async with answering(asking, [spec], identity, is_stream=True) as answers:
                     index = 0
                     async for answer, event in answers:

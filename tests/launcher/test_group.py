@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.launcher import group
-from penstock.launcher.group import Group, Loss
+from penstock.launcher.group import GroupKeeper, Loss
 from penstock.launcher.processes import Program
 from penstock.launcher.shard_memory import ShardMemory, shard_memories
 from penstock.system.arguments import InvalidArgument
@@ -48,7 +48,7 @@ async def keep(
     targets = [f"unix:{directory}/shard-{rank}" for rank in range(len(lives[0]))]
     end = asyncio.get_running_loop().create_future()
     async with asyncio.timeout(20):
-        return await Group(programs, targets, 1, startup_timeout, memories).keep(end), num_lives
+        return await GroupKeeper(programs, targets, 1, startup_timeout, memories).keep(end), num_lives
 
 
 async def test_refusal_at_the_first_start_is_final(tmp_path):
@@ -88,7 +88,7 @@ async def test_group_is_ready_once_all_are(tmp_path):
 
 async def test_program_that_cannot_be_started(tmp_path):
     end = asyncio.get_running_loop().create_future()
-    loss = await Group(lambda: [Program("shard 0", ["/no/such/program"])], ["unix:/no"], 1, 20).keep(end)
+    loss = await GroupKeeper(lambda: [Program("shard 0", ["/no/such/program"])], ["unix:/no"], 1, 20).keep(end)
     assert str(loss) == "the group could not be started: No such file or directory: /no/such/program"
     assert loss.is_refusal
 
@@ -108,7 +108,7 @@ async def test_certificates_that_are_away_do_not_end_the_launcher(tmp_path, capl
             end.set_result(None)
         return [Program("shard 0", [sys.executable, "-I", "-S", "-c", f"import time; {WAITS}"], gives_signs=True)]
 
-    assert await Group(programs, ["127.0.0.1:1"], 1, 20, tls=tls).keep(end) is None
+    assert await GroupKeeper(programs, ["127.0.0.1:1"], 1, 20, tls=tls).keep(end) is None
     assert num_starts == 3
     told = [record.getMessage() for record in caplog.records if record.name.startswith("penstock.")]
     assert told == [f"the group could not be started: shard 127.0.0.1:1: cannot read {tls.key}: No such file or "

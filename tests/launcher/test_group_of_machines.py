@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.launcher.group import MAX_DEATHS, Group, Loss
+from penstock.launcher.group import MAX_DEATHS, GroupKeeper, Loss
 from penstock.launcher.nodes import LostElsewhere, Start
 from penstock.launcher.processes import Program
 from penstock.launcher.shard_memory import ShardMemory
@@ -47,12 +47,12 @@ class OtherMachines:
         self.heard.set()
 
 
-def part(nodes: OtherMachines, folder: Path, code: str, memories: Sequence[ShardMemory] = ()) -> Group:
+def part(nodes: OtherMachines, folder: Path, code: str, memories: Sequence[ShardMemory] = ()) -> GroupKeeper:
     program = Program("shard 0", [sys.executable, "-I", "-S", "-c", f"import os, sys, time; {code}"], gives_signs=True)
-    return Group(lambda: [program], [f"unix:{folder}/shard-0"], 5, 5, memories, nodes=nodes)
+    return GroupKeeper(lambda: [program], [f"unix:{folder}/shard-0"], 5, 5, memories, nodes=nodes)
 
 
-async def kept(group: Group, nodes: OtherMachines, num_starts: int) -> Loss | None:
+async def kept(group: GroupKeeper, nodes: OtherMachines, num_starts: int) -> Loss | None:
     """Keeps a group until the machines have begun so often, and ends it."""
     end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     async with asyncio.timeout(40):

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from penstock.launcher import progress_watch
-from penstock.launcher.group import Group
+from penstock.launcher.group import GroupKeeper
 from penstock.launcher.processes import Process
 
 LIMIT, START_LIMIT = 0.05, 1000.0
@@ -39,7 +39,7 @@ async def test_a_process_that_starts_may_be_silent_for_longer() -> None:
 
 
 async def test_while_one_shard_reads_those_that_wait_for_it_are_not_silent() -> None:
-    group, loads = Group(lambda: [], [], step_timeout=1, startup_timeout=1), []
+    group, loads = GroupKeeper(lambda: [], [], step_timeout=1, startup_timeout=1), []
     waits, reads = process_that_is_silent(), process_that_is_silent()
     on_sign = partial(group._note_progress, loads)
     async with (progress_watch.followed(waits, 10 * LIMIT, on_sign=on_sign) as waiting,

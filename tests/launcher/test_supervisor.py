@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 
 from penstock.launcher import hub, supervisor
-from penstock.launcher.group import Group, Loss
+from penstock.launcher.group import GroupKeeper, Loss
 from penstock.launcher.launch import launch
 from penstock.launcher.processes import Cause, Program
 from penstock.launcher.supervisor import Supervisor
@@ -36,8 +36,8 @@ async def supervise(router: Sequence[str], keep: Callable[[asyncio.Future[None]]
     with closing(NoticePipe()) as notices, socket.socket() as listener:
         async with asyncio.timeout(20):
             return await Supervisor(
-                Mock(spec=Group, keep=keep), [Program("the router", router)], listener, [notices], drain_timeout=1,
-                startup_timeout=20, silence_limit=20, can_reload=False).run()
+                Mock(spec=GroupKeeper, keep=keep), [Program("the router", router)], listener, [notices],
+                drain_timeout=1, startup_timeout=20, silence_limit=20, can_reload=False).run()
 
 
 async def run_well(end: asyncio.Future[None]) -> None:

@@ -33,7 +33,7 @@ ADMITTED: AnswerEvent = NO_ANSWER, b""
 """Comes before the events and is not sent: the request is checked, and its answers are being computed."""
 
 
-class Places:
+class EventPlaces:
     """Counts the events of each of a request's answers: tells which the client has, and the ids of the others."""
 
     def __init__(self, identity: Identity) -> None:
@@ -156,7 +156,7 @@ async def stream_events(
     """
     is_strict = service_of(request).limits.strict_streaming_errors
     waits = waits or is_strict
-    places = Places(identity) if identity is not None and identity.wish.takes_ids else None
+    places = EventPlaces(identity) if identity is not None and identity.wish.takes_ids else None
     writer = EventWriter(request, headers, has_ids=places is not None)
     place = (lambda index: b"") if places is None else places.take
     async with aclosing(events):

@@ -17,19 +17,19 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from penstock.router.chat import renderer
-from penstock.router.chat.renderer import NUM_PROCESSES, SECONDS, Process, Renderer, Renderers
+from penstock.router.chat.renderer import NUM_PROCESSES, SECONDS, Renderer, RendererProcess, Renderers
 from penstock.router.errors import RouterError, TemplateError
 
 TEMPLATES = {"default": "{{ text }}"}
 
 
-def stop(process: Process) -> None:
+def stop(process: RendererProcess) -> None:
     """Stops a process, and returns when it reads nothing more."""
     process.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, process.pid, os.WSTOPPED)
 
 
-def wait_for_question(process: Process) -> None:
+def wait_for_question(process: RendererProcess) -> None:
     """Waits until something is written to a stopped process."""
     while fcntl.ioctl(process.link, termios.TIOCOUTQ, bytes(4)) == bytes(4):
         time.sleep(0.01)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.router.fleet import directory
-from penstock.router.fleet.directory import Places
+from penstock.router.fleet.directory import SpecDirectory
 from penstock.router.fleet.groups_spec import GroupsSpec
 
 
@@ -19,7 +19,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def following(spec: str) -> AsyncGenerator[frozenset[str], None]:
-    async for found in Places(GroupsSpec.parse(spec)).watch():
+    async for found in SpecDirectory(GroupsSpec.parse(spec)).watch():
         yield found
 
 

@@ -12,7 +12,7 @@ from penstock.contract.facts import Facts
 from penstock.router.adapters.files import AdapterFiles
 from penstock.router.adapters.registry import Registry
 from penstock.router.adapters.source import AdapterSource
-from penstock.router.api.http.sse import Places
+from penstock.router.api.http.sse import EventPlaces
 from penstock.router.errors import Overloaded, RouterError
 from penstock.router.fleet.fleet import GrpcFleet
 from penstock.router.generation.answers import answering
@@ -154,7 +154,7 @@ class SimulatedRouter:
             identity = await identify(self._service, specs, self.wish_of(client), [], is_stream=True)
             client.know(identity)
             world.note_seeds({identity.name.seed, identity.seed_of(0)}, client.ask)
-            places = Places(identity)
+            places = EventPlaces(identity)
             async with answering(asking, specs, identity, is_stream=True) as answers:
                 async for answer, event in answers:
                     place = places.take(answer.index)
