@@ -115,18 +115,16 @@ class DrainReply(_message.Message):
     def __init__(self) -> None: ...
 
 class LoadAdapterRequest(_message.Message):
-    __slots__ = ("adapter", "path", "digest", "epoch", "config_digest")
+    __slots__ = ("adapter", "path", "digest", "epoch")
     ADAPTER_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
-    CONFIG_DIGEST_FIELD_NUMBER: _ClassVar[int]
     adapter: int
     path: str
     digest: str
     epoch: int
-    config_digest: str
-    def __init__(self, adapter: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ..., epoch: _Optional[int] = ..., config_digest: _Optional[str] = ...) -> None: ...
+    def __init__(self, adapter: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class LoadAdapterReply(_message.Message):
     __slots__ = ("num_bytes",)

@@ -69,7 +69,7 @@ class ScriptedFleet:
         self.loses_adapters = False
         self.slot_adapters: dict[int, int] = {}
 
-    async def load_adapter(self, number: int, path: str, digest: str, config_digest: str = "") -> int:
+    async def load_adapter(self, number: int, path: str, digest: str) -> int:
         self.loads.append((number, path, digest))
         assert number not in self.adapters, f"adapter {number} is loaded twice"
         await self.may_load.wait()

@@ -10,6 +10,8 @@ from penstock.checkpoints.adapter_files import CONFIG, TENSORS, opened_tensors, 
 from penstock.system.fields import FileError
 from penstock.system.safetensors_header import TensorPlace
 
+CHUNK = 1 << 20
+"""How many bytes are read at once."""
 GRANULE = 16
 """Shards pad ranks to multiples of this."""
 MAX_BASE_BYTES = 16 << 30
@@ -18,11 +20,10 @@ MAX_BASE_BYTES = 16 << 30
 
 @dataclass(frozen=True, slots=True)
 class AdapterFiles:
-    """The facts of an adapter that are read before shards load it: SHA-256 in hex of the tensors' file and of the
-    configuration, and how many weights it has, with ranks padded as on the shards."""
+    """The facts of an adapter that are read before shards load it: the SHA-256 of its files in hex, and how many
+    weights it has, with ranks padded as on the shards."""
 
     digest: str
-    config_digest: str
     num_weights: int
 
 
@@ -37,13 +38,14 @@ class TooManyWeights(ValueError):
 def read(folder: Path, max_weights: int) -> AdapterFiles:
     """Reads the files, which takes a while. Raises FileError for what is missing, damaged, or can't be served, and
     TooManyWeights."""
-    _, config_digest = read_config(folder)
+    digest = hashlib.sha256(read_config(folder)[1])
     with opened_tensors(folder) as (file, places):
         num_weights = _num_weights(folder / TENSORS, places)
         if num_weights > max_weights:
             raise TooManyWeights(num_weights)
-        digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # it has readinto
-    return AdapterFiles(digest, config_digest, num_weights)
+        while content := file.read(CHUNK):
+            digest.update(content)
+    return AdapterFiles(digest.hexdigest(), num_weights)
 
 
 def stamp(folder: Path) -> tuple[tuple[int, ...], ...]:

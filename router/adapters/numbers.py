@@ -7,26 +7,26 @@ MAX_OF_NAME = 16
 
 
 class Numbers:
-    """Gives each name and its files' digests a number that no other has: not another name, nor the same name once a
+    """Gives each name and its files' digest a number that no other has: not another name, nor the same name once a
     file of it has changed. Whoever comes back after he was forgotten gets a new one."""
 
     def __init__(self) -> None:
-        self._known: dict[str, dict[tuple[str, ...], int]] = {}
+        self._known: dict[str, dict[str, int]] = {}
         # Shards may outlive a router: the next one has other numbers.
         self._next = 1 + secrets.randbelow(2**31)
 
     def __len__(self) -> int:
         return sum(map(len, self._known.values()))
 
-    def of(self, name: str, *digests: str) -> int:
-        """Returns the number of the files of these digests under a name."""
+    def of(self, name: str, digest: str) -> int:
+        """Returns the number of the files of this digest under a name."""
         numbers = self._known.setdefault(name, {})
-        if digests not in numbers:
+        if digest not in numbers:
             if len(numbers) >= MAX_OF_NAME:
                 del numbers[next(iter(numbers))]
-            numbers[digests] = self._next
+            numbers[digest] = self._next
             self._next += 1
-        return numbers[digests]
+        return numbers[digest]
 
     def forget(self, name: str) -> None:
         """Lets go of a name's numbers, if it has any."""

@@ -34,14 +34,13 @@ class Adapter:
     name: str
     path: Path
     digest: str
-    config_digest: str
     num_bytes: int
     """Of its weights on a shard, in the model's dtype; its tables take a few per cent more."""
 
     @property
     def identity(self) -> bytes:
         """Names it to the prefix cache. Two names of equal files share nothing, as two adapters would not."""
-        return f"{self.name}\n{self.digest}\n{self.config_digest}".encode("utf-8", "surrogatepass")
+        return f"{self.name}\n{self.digest}".encode("utf-8", "surrogatepass")
 
 
 class Registry:
@@ -104,7 +103,7 @@ class Registry:
         removed since, with a number of this one. Its files are known to be good only once it is loaded."""
         if found.name not in self:
             self._note_removed(found.name)
-        return replace(found, number=self._numbers.of(found.name, found.digest, found.config_digest))
+        return replace(found, number=self._numbers.of(found.name, found.digest))
 
     def named(self, model: str | None) -> str | None:
         """Returns the name of the adapter that a request of OpenAI's routes names as its model; None if that is any
@@ -235,10 +234,9 @@ class Registry:
             source.path, lambda: (files.stamp(source.path), self._read(source.path, most)))
         if source.name in self:
             self._stamps[source.name] = stamp
-        number = self._numbers.of(source.name, found.digest, found.config_digest)
+        number = self._numbers.of(source.name, found.digest)
         self._forget_numbers(source.name)  # if whoever added it has left
-        return Adapter(number, source.name, source.path, found.digest, found.config_digest,
-                       found.num_weights * self._bytes_of_weight)
+        return Adapter(number, source.name, source.path, found.digest, found.num_weights * self._bytes_of_weight)
 
     def _too_large(self, name: str, error: TooManyWeights) -> str:
         num_bytes = error.num_weights * self._bytes_of_weight

@@ -155,8 +155,8 @@ class AdapterLoader:
         self._loading.add(number)
         try:
             # If the disk does not answer, the shards are not asked, whose one thread for this would hang.
-            await self.registry.readers.read(adapter.path, lambda: read_config(adapter.path, adapter.config_digest))
-            num_bytes = await self._fleet.load_adapter(number, str(adapter.path), adapter.digest, adapter.config_digest)
+            await self.registry.readers.read(adapter.path, lambda: read_config(adapter.path))
+            num_bytes = await self._fleet.load_adapter(number, str(adapter.path), adapter.digest)
         except (AdapterRefusedError, FileError) as error:
             log.error("the adapter %r can't be loaded: %s", adapter.name, error)
             self._residency.failed(number)

@@ -129,11 +129,11 @@ class ShardClient:
         request = shard_pb2.DrainRequest(is_draining=is_draining)
         await self._guard(self._stub.Drain(request, timeout=DRAIN_SECONDS))
 
-    async def load_adapter(self, number: int, path: str, digest: str, config_digest: str) -> int:
+    async def load_adapter(self, number: int, path: str, digest: str) -> int:
         """Has the shard load an adapter; returns how many bytes it takes there. Raises AdapterRefusedError, also if
         that takes too long."""
         request = shard_pb2.LoadAdapterRequest(
-            adapter=number, path=path, digest=digest, config_digest=config_digest, epoch=self._epoch)
+            adapter=number, path=path, digest=digest, epoch=self._epoch)
         reply = await self._guard(self._stub.LoadAdapter(request, timeout=LOAD_SECONDS), may_refuse=True)
         return int(reply.num_bytes)
 

@@ -40,7 +40,7 @@ class Fleet(Protocol):
     async def next_result(self) -> StepResult:
         """Waits for the result of the oldest plan that has none yet."""
 
-    async def load_adapter(self, number: int, path: str, digest: str, config_digest: str = "") -> int:
+    async def load_adapter(self, number: int, path: str, digest: str) -> int:
         """Has all shards load an adapter, beside the steps that run, and returns the bytes that it takes on the one
         where it takes most. Raises AdapterRefusedError if one of them can't use it. May be cancelled."""
 
@@ -122,8 +122,8 @@ class GrpcFleet:
                 raise FleetError(f"shard {client.target} ran step {result.step_id}, the group is at {answer.step_id}")
         return answer
 
-    async def load_adapter(self, number: int, path: str, digest: str, config_digest: str = "") -> int:
-        loads = [client.load_adapter(number, path, digest, config_digest) for client in self._clients]
+    async def load_adapter(self, number: int, path: str, digest: str) -> int:
+        loads = [client.load_adapter(number, path, digest) for client in self._clients]
         found = await asyncio.gather(*loads, return_exceptions=True)
         errors = [each for each in found if isinstance(each, BaseException)]
         for error in sorted(errors, key=lambda each: isinstance(each, AdapterRefusedError)):

@@ -247,6 +247,6 @@ async def _adapter(service: Service, specs: Sequence[GenerationSpec]) -> Adapter
 def _kinds(service: Service, adapter: Adapter | None, flags: Sequence[str]) -> dict[str, Facts]:
     """Returns the facts of each kind of group, that for new requests first, by a digest of what decides the bits: of
     the model, as it is computed there, of the tokenizer, of the adapter's files, and of the flags."""
-    content = [service.tokenizer.digest, *flags, *((adapter.digest, adapter.config_digest) if adapter else ())]
+    content = [service.tokenizer.digest, *flags, *([adapter.digest] if adapter else [])]
     return {hashlib.sha256("\n".join([*facts.bits, *content]).encode()).hexdigest()[:8]: facts
             for facts in service.engine.kinds}

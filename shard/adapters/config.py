@@ -37,19 +37,20 @@ class AdapterConfig:
     is_by_root: bool                     # rank-stabilised (rsLoRA)
     ranks: Patterns                      # of modules whose names match
     alphas: Patterns
+    digest: bytes                        # SHA-256 of the file
 
     @classmethod
-    def read(cls, directory: Path, digest: str = "") -> "AdapterConfig":
+    def read(cls, directory: Path) -> "AdapterConfig":
         """Reads an adapter's configuration. Raises FileError as `read_config` does, and for numbers that can't be used.
         Like PEFT it passes keys that it does not know, as of a library's own version, and tells of them."""
-        path, (values, _) = directory / CONFIG, read_config(directory, digest)
+        path, (values, digest) = directory / CONFIG, read_config(directory)
         unknown = sorted(key for key, value in values.items()
                          if value and key not in WITHOUT_EFFECT | READ | REFUSED.keys())
         if unknown:
             log.warning("%s: keys that PEFT's LoRA does not have are ignored: %.500s", path, ", ".join(unknown))
         ranks, alphas = (_patterns(path, values, key) for key in ("rank_pattern", "alpha_pattern"))
         config = cls(path, values.get("r", 8), values.get("lora_alpha", 8), bool(values.get("use_rslora")), ranks,
-                     alphas)
+                     alphas, digest)
         for name, rank in (("r", config.rank), *((f"rank_pattern, {key:.80}", rank) for _, key, rank in ranks)):
             if not isinstance(rank, int) or isinstance(rank, bool) or not 1 <= rank <= MAX_RANK:
                 raise FileError(path, f"{name} is {shown(rank)}, it must be a whole number from 1 to {MAX_RANK}")

@@ -48,18 +48,20 @@ class AdapterFile:
     once, from its first byte to its last, so that what is checked is what is used, whatever becomes of the file
     meanwhile. Raises FileError."""
 
-    def __init__(self, directory: Path, digest: str, dtype: torch.dtype, base: BaseCopies) -> None:
-        """digest: SHA-256 in hex that the file must have; any if empty."""
+    def __init__(
+        self, directory: Path, config_digest: bytes, digest: str, dtype: torch.dtype, base: BaseCopies
+    ) -> None:
+        """digest: SHA-256 in hex that `config_digest` and the file must have together; any if empty."""
         self.path = directory / TENSORS
         self._dtype = dtype
         self._base = base
         self.tensors: dict[str, Tensor] = {}
         with opened_tensors(directory) as (file, places):
             self.modules = self._modules(places)
-            self._read(file, places, digest.lower())
+            self._read(file, places, config_digest, digest.lower())
 
-    def _read(self, file: BinaryIO, places: dict[str, TensorPlace], digest: str) -> None:
-        known = hashlib.sha256()
+    def _read(self, file: BinaryIO, places: dict[str, TensorPlace], config_digest: bytes, digest: str) -> None:
+        known = hashlib.sha256(config_digest)
 
         def chunks(length: int, most: int) -> Iterator[bytearray]:
             for begin in range(0, length, most):
@@ -74,8 +76,8 @@ class AdapterFile:
         for name, place in sorted(places.items(), key=lambda each: each[1].begin):
             self._take_in(name, place, chunks)
         if digest and known.hexdigest() != digest:
-            raise FileError(self.path, f"it has the SHA-256 {known.hexdigest()}, expected {digest}: it is another "
-                            "adapter's")
+            raise FileError(self.path, f"the adapter's files have the SHA-256 {known.hexdigest()}, expected {digest}: "
+                            "they have changed")
 
     def _take_in(self, name: str, place: TensorPlace, chunks: Callable[[int, int], Iterator[bytearray]]) -> None:
         """Keeps a matrix; of a copy of the base's weight it sees that it is one."""

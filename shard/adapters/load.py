@@ -22,13 +22,14 @@ OWN_PAGES = 16 << 20
 """The bytes from which on an adapter has pages of its own: they are large, and small adapters would waste them."""
 
 
-def load_adapter(directory: Path, digests: tuple[str, str], adaptable: Adaptable) -> Adapter:
+def load_adapter(directory: Path, digest: str, adaptable: Adaptable) -> Adapter:
     """Reads an adapter from its folder. Raises FileError if it is damaged, or the model can't use it.
 
-    digests: SHA-256 in hex of the tensors' file and of the configuration; any where it is empty
+    digest: SHA-256 in hex that the files must have, the configuration's first; any if empty
     """
-    config = AdapterConfig.read(directory, digests[1])
-    file = AdapterFile(directory, digests[0], adaptable.dtype, BaseCopies(adaptable.checkpoint, adaptable.tied))
+    config = AdapterConfig.read(directory)
+    base = BaseCopies(adaptable.checkpoint, adaptable.tied)
+    file = AdapterFile(directory, config.digest, digest, adaptable.dtype, base)
     linears = _linears(adaptable)
     matrices: dict[str, tuple[str, Matrices]] = {}
     for module, found in file.modules.items():

@@ -44,12 +44,12 @@ class AdapterStore:
     def get(self, number: int) -> Adapter | None:
         return self._adapters.get(number)
 
-    def load(self, number: int, path: Path, digest: str = "", config_digest: str = "", epoch: int = 0) -> Future[int]:
+    def load(self, number: int, path: Path, digest: str = "", epoch: int = 0) -> Future[int]:
         """Begins to load an adapter, in the place of another of this number, if there is one. The future's result is
         the bytes that it takes; it raises FileError."""
         with self._changes:
             self._epochs[number] = epoch
-        return self._loading.submit(self._load, number, path, (digest, config_digest), epoch)
+        return self._loading.submit(self._load, number, path, digest, epoch)
 
     def unload(self, number: int, epoch: int = 0) -> None:
         """Forgets an adapter, if there is one of this number and epoch, loaded or not yet; its memory goes back if no
@@ -70,14 +70,14 @@ class AdapterStore:
         if self._adapters.pop(number, None) is not None:
             log.info("adapter %d is unloaded", number)
 
-    def _load(self, number: int, path: Path, digests: tuple[str, str], epoch: int) -> int:
+    def _load(self, number: int, path: Path, digest: str, epoch: int) -> int:
         if number == 0:
             raise FileError(path, "adapter 0 stands for none, numbers begin at 1")
         if self._adaptable is None:
             raise FileError(path, "the model is computed by transformers, which takes no adapters here")
         begin = time.monotonic()
         try:
-            adapter = load_adapter(path, digests, self._adaptable)
+            adapter = load_adapter(path, digest, self._adaptable)
         except Exception as error:
             with self._changes:
                 if self._epochs.get(number) == epoch and number not in self._adapters:

@@ -169,8 +169,7 @@ class ShardServicer:
     async def LoadAdapter(self, request: shard_pb2.LoadAdapterRequest, context: Any) -> shard_pb2.LoadAdapterReply:
         if obstacle := self._cut_off_strangers():
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, obstacle)
-        loading = self._adapters.load(request.adapter, Path(request.path), request.digest, request.config_digest,
-                                      request.epoch)
+        loading = self._adapters.load(request.adapter, Path(request.path), request.digest, request.epoch)
         num_bytes = 0
         try:
             num_bytes = await asyncio.wrap_future(loading)

@@ -1,5 +1,6 @@
 """Adapters' folders, as PEFT writes them, with tensors of zeros."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -20,3 +21,9 @@ def write_adapter(folder: Path, rank: int = 8, width: int = 16, fill: int = 0, *
     (folder / "adapter_model.safetensors").write_bytes(
         len(header).to_bytes(8, "little") + header + bytes([fill]) * (2 * size))
     return folder
+
+
+def digest_of(folder: Path) -> str:
+    """Returns the digest that both files of an adapter have together."""
+    config, tensors = ((folder / name).read_bytes() for name in ("adapter_config.json", "adapter_model.safetensors"))
+    return hashlib.sha256(hashlib.sha256(config).digest() + tensors).hexdigest()

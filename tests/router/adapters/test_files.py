@@ -1,6 +1,5 @@
 """What is read of an adapter's files, and what is refused."""
 
-import hashlib
 import json
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from penstock.checkpoints.adapter_files import CONFIG, TENSORS, check
 from penstock.router.adapters import files
 from penstock.router.adapters.files import AdapterFiles
 from penstock.system.fields import FileError
-from tests.router.adapters.folders import write_adapter
+from tests.router.adapters.folders import digest_of, write_adapter
 
 
 def read(folder: Path) -> AdapterFiles:
@@ -21,8 +20,7 @@ def test_reads_digests_and_the_number_of_weights(tmp_path):
     write_adapter(tmp_path, rank=20, width=10)
     found = read(tmp_path)
     assert found.num_weights == 2 * 32 * 10, "ranks are padded to multiples of 16"
-    assert found.digest == hashlib.sha256((tmp_path / TENSORS).read_bytes()).hexdigest()
-    assert found.config_digest == hashlib.sha256((tmp_path / CONFIG).read_bytes()).hexdigest()
+    assert found.digest == digest_of(tmp_path)
     check(tmp_path)
 
 

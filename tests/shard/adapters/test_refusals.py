@@ -1,6 +1,5 @@
 """Adapters that can't be loaded, and the sentences that say so."""
 
-import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -18,6 +17,7 @@ from penstock.shard.weights.sites import Adaptable
 from penstock.system.fields import FileError
 from tests.adapter_files import make_adapter
 from tests.family_models import make_family
+from tests.router.adapters.folders import digest_of
 from tests.tiny_models import make_tiny
 
 Q = "base_model.model.model.layers.0.self_attn.q_proj"
@@ -77,14 +77,14 @@ def change_config(adapter: Path, **changes: Any) -> None:
 def test_configurations(adaptable: Adaptable, adapter: Path, changes: dict[str, Any], message: str) -> None:
     change_config(adapter, **changes)
     with pytest.raises(FileError, match=f"^{adapter}/.*{message}"):
-        load_adapter(adapter, ("", ""), adaptable)
+        load_adapter(adapter, "", adaptable)
 
 
 def test_keys_of_other_libraries_are_passed(
     adaptable: Adaptable, adapter: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     change_config(adapter, unsloth_version="2026.11.1", a_new_key=3, corda_config={"cache_file": None}, unset=None)
-    load_adapter(adapter, ("", ""), adaptable)
+    load_adapter(adapter, "", adaptable)
     assert caplog.messages == [f"{adapter}/adapter_config.json: keys that PEFT's LoRA does not have are ignored: "
                                "a_new_key, unsloth_version"]
 
@@ -123,36 +123,35 @@ def test_tensors(
 ) -> None:
     adapter = make_adapter(tmp_path / "adapter", model, 4, targets=["q_proj"], changes=changes)
     with pytest.raises(FileError, match=f"^{adapter}/adapter_model.safetensors.*{message}"):
-        load_adapter(adapter, ("", ""), adaptable)
+        load_adapter(adapter, "", adaptable)
 
 
 def test_numbers_that_the_models_dtype_lacks(model: Path, tmp_path: Path) -> None:
     adapter = make_adapter(tmp_path / "adapter", model, 4, targets=["q_proj"], changes={
         f"{Q}.lora_A.weight": torch.full((4, 64), 1e6)})
     with pytest.raises(FileError, match="has a number that is too large for the model's float16"):
-        load_adapter(adapter, ("", ""), adaptable_of(model, torch.float16))
+        load_adapter(adapter, "", adaptable_of(model, torch.float16))
 
 
 def test_files(adaptable: Adaptable, adapter: Path, tmp_path: Path) -> None:
     tensors = adapter / "adapter_model.safetensors"
-    digest = hashlib.sha256(tensors.read_bytes()).hexdigest()
-    load_adapter(adapter, (digest, ""), adaptable)
-    with pytest.raises(FileError, match=f"has the SHA-256 {digest}, expected {'0' * 64}: it is another adapter's"):
-        load_adapter(adapter, ("0" * 64, ""), adaptable)
+    load_adapter(adapter, digest := digest_of(adapter), adaptable)
+    with pytest.raises(FileError, match=f"files have the SHA-256 {digest}, expected {'0' * 64}: they have changed"):
+        load_adapter(adapter, "0" * 64, adaptable)
     whole = tensors.read_bytes()
     for length in (0, 5, 100, len(whole) - 1):
         tensors.write_bytes(whole[:length])
         with pytest.raises(FileError, match=r"adapter_model.safetensors"):
-            load_adapter(adapter, ("", ""), adaptable)
+            load_adapter(adapter, "", adaptable)
     tensors.rename(adapter / "adapter_model.bin")
     with pytest.raises(FileError, match=r"there is no such file; PEFT's save_pretrained makes it of adapter_model.bin"):
-        load_adapter(adapter, ("", ""), adaptable)
+        load_adapter(adapter, "", adaptable)
     (adapter / "adapter_config.json").write_text("{")
     with pytest.raises(FileError, match=r"adapter_config.json: it is not JSON"):
-        load_adapter(adapter, ("", ""), adaptable)
+        load_adapter(adapter, "", adaptable)
     shutil.rmtree(adapter)
     with pytest.raises(FileError, match=r"adapter: it must be a directory on the server"):
-        load_adapter(adapter, ("", ""), adaptable)
+        load_adapter(adapter, "", adaptable)
 
 
 @pytest.mark.parametrize(("family", "target", "reason"), [
@@ -169,7 +168,7 @@ def test_layers_that_take_none(tmp_path: Path, family: str, target: str, reason:
     adapter = make_adapter(tmp_path / "adapter", model, 4, targets=[], changes={
         f"{module}.lora_A.weight": torch.ones(4, 64), f"{module}.lora_B.weight": torch.ones(64, 4)})
     with pytest.raises(FileError, match=rf"has the tensor {module}.lora_A.weight: {reason}"):
-        load_adapter(adapter, ("", ""), found)
+        load_adapter(adapter, "", found)
 
 
 def test_a_new_stream_keeps_what_was_loaded_for_it(adaptable: Adaptable, adapter: Path) -> None:
@@ -214,15 +213,14 @@ def test_two_pairs_for_one_linear(tmp_path: Path, model: Path, adaptable: Adapta
         f"base_model.model.{short}.lora_A.weight": torch.ones(rank, inputs),
         f"base_model.model.{short}.lora_B.weight": torch.ones(outputs, rank)})
     with pytest.raises(FileError, match="has two pairs of matrices for"):
-        load_adapter(twice, ("", ""), adaptable)
+        load_adapter(twice, "", adaptable)
 
 
 def test_a_configuration_that_has_changed(adaptable: Adaptable, adapter: Path) -> None:
-    digest = hashlib.sha256((adapter / "adapter_config.json").read_bytes()).hexdigest()
-    load_adapter(adapter, ("", digest), adaptable)
+    load_adapter(adapter, digest := digest_of(adapter), adaptable)
     change_config(adapter, lora_alpha=3)
-    with pytest.raises(FileError, match="it has changed"):
-        load_adapter(adapter, ("", digest), adaptable)
+    with pytest.raises(FileError, match="they have changed"):
+        load_adapter(adapter, digest, adaptable)
 
 
 def test_a_refused_adapter_leaves_nothing(adaptable: Adaptable, adapter: Path) -> None:

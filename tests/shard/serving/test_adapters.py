@@ -1,6 +1,5 @@
 """Adapters are loaded and unloaded over gRPC, beside the steps of a real shard."""
 
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from penstock.protos import shard_pb2
 from penstock.shard.communication.distributed import Group
 from penstock.shard.execution.executor import Executor
 from tests.adapter_files import make_adapter
+from tests.router.adapters.folders import digest_of
 from tests.shard.processes import Client, Shard, clients, new_epoch, outputs_of, run_over_wire, running, write_program
 from tests.shard.ranks import make_config, run_program
 from tests.shard.step_programs import Program, Request, batched
@@ -74,7 +74,7 @@ def test_load_run_and_unload(
     routers: list[Client], adapters: dict[int, Path], program: Program, expected: Answers
 ) -> None:
     assert all(client.stub.Describe(shard_pb2.DescribeRequest()).takes_adapters for client in routers)
-    digest = hashlib.sha256((adapters[1] / "adapter_model.safetensors").read_bytes()).hexdigest()
+    digest = digest_of(adapters[1])
     epoch = new_epoch()
     for client in routers:
         assert load(client, 1, adapters[1], epoch, digest) == load(client, 7, adapters[7], epoch) > 100_000

@@ -159,7 +159,7 @@ class Client:
                 await group.change()
         raise FleetError(f"shard {self.target} ended")
 
-    async def load_adapter(self, number: int, path: str, digest: str, config_digest: str) -> int:
+    async def load_adapter(self, number: int, path: str, digest: str) -> int:
         await self._ask(0.02)
         if digest == "refused":
             raise AdapterRefusedError("it is of another model")

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
-from penstock.checkpoints.adapter_files import CONFIG, read_config
+from penstock.checkpoints.adapter_files import CONFIG
 from penstock.contract.facts import Facts
 from penstock.router.adapters.files import AdapterFiles
 from penstock.router.adapters.registry import Registry
@@ -67,7 +67,7 @@ def adapter_folder(name: str) -> Path:
 
 
 def read_adapter(folder: Path, max_weights: int) -> AdapterFiles:
-    return AdapterFiles(ADAPTERS[folder.name], read_config(folder)[1], 10)
+    return AdapterFiles(ADAPTERS[folder.name], 10)
 
 
 class SimulatedRouter:
