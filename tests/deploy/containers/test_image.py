@@ -3,12 +3,15 @@
 import asyncio
 import json
 import re
+import shlex
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from openai import OpenAI
 from packaging.utils import canonicalize_name
 
 from penstock.bench.programs.children import free_port
@@ -116,6 +119,17 @@ async def test_it_serves(engine: Engine, models: Path, options: tuple[str, ...])
         assert container.run("penstock", "health")
         assert container.stop() == 0
         assert "Traceback" not in container.log()
+
+
+def test_the_readmes_command_serves_the_chat_model(engine: Engine) -> None:
+    command = re.search(r"^docker run (.*)$", (ROOT / "README.md").read_text(), re.MULTILINE)[1]
+    subprocess.run([sys.executable, ROOT / "deploy/chat_model/fetch.py", ROOT / ".venv/chat_model"], check=True)
+    options, _, arguments = command.replace("$PWD", str(ROOT)).replace("--rm -p 8080:80 ", "").partition(" penstock ")
+    with running(engine, *shlex.split(options), arguments=tuple(shlex.split(arguments))) as container:
+        client = OpenAI(base_url=f"{container.url}/v1", api_key="-")
+        reply = client.chat.completions.create(
+            model="penstock", messages=[{"role": "user", "content": "What is the capital of France?"}], temperature=0)
+    assert "Paris" in reply.choices[0].message.content
 
 
 def shared(folder: Path) -> Path:
