@@ -168,11 +168,11 @@ def report(rounds: Rounds, trials: Sequence[Trial], names: list[str], model: Pat
 
 @contextmanager
 def started(
-    models: Sequence[Path], threads: int, quantize: str | None, checkout: Path | None, vllm: Path | None,
-    llama: Path | None, gguf: Path | None,
+    models: Sequence[Path], threads: int, quantize: str | None, transformers: bool, checkout: Path | None,
+    vllm: Path | None, llama: Path | None, gguf: Path | None,
 ) -> Iterator[list[Engine]]:
     """Yields the engines that are there, Penstock's own first: of the first model, rounded, as it is, of the others;
-    then that of another checkout."""
+    then the first model computed by transformers, and another checkout's engine."""
     vllm_peer, llama_peer = find_peers(vllm, llama, gguf, threads)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         directories = [stack.enter_context(checkpoint_of(model)) if model.is_file() else model for model in models]
@@ -184,6 +184,10 @@ def started(
         engines: list[Engine] = []
         for name, directory, rounding in own:
             engines.append(own_engine(name, directory, threads, Path(folder), rounding))
+            stack.callback(engines[-1].end)
+        if transformers:
+            engines.append(own_engine("Penstock by transformers", directories[0], threads, Path(folder), None,
+                                      model_impl="transformers"))
             stack.callback(engines[-1].end)
         if checkout:
             engines.append(own_engine(checkout.name, directories[0], threads, Path(folder), None, checkout=checkout))
@@ -212,12 +216,13 @@ def started(
 @click.option("--sampled/--greedy", "is_sampled", default=False, help="Also decode with temperature 0.8, top-p 0.95.")
 @click.option("--quantize", help="Measure also Penstock with its weights so rounded, such as int4.")
 @click.option("--beside", type=CHECKPOINT, multiple=True, help="Measure also Penstock with this model.")
+@click.option("--transformers", is_flag=True, help="Measure also Penstock with the model computed by transformers.")
 @click.option("--checkout", type=DIRECTORY, help="Measure also another checkout of Penstock, which is set up.")
 @peer_options
 def main(
     model: Path | None, threads: int, rounds: int, sequences: list[float], prompt: int, new: int, prefill: int,
-    is_sampled: bool, quantize: str | None, beside: tuple[Path, ...], checkout: Path | None, vllm: Path | None,
-    llama: Path | None, gguf: Path | None,
+    is_sampled: bool, quantize: str | None, beside: tuple[Path, ...], transformers: bool, checkout: Path | None,
+    vllm: Path | None, llama: Path | None, gguf: Path | None,
 ) -> None:
     exit_on_sigterm()
     if gguf and not llama:
@@ -225,7 +230,7 @@ def main(
     trials = make_trials([int(number) for number in sequences], prompt, new, prefill, is_sampled)
     model = existing_model(model)
     gguf = gguf or (model if model.is_file() else None)
-    with started([model, *beside], threads, quantize, checkout, vllm, llama, gguf) as engines:
+    with started([model, *beside], threads, quantize, transformers, checkout, vllm, llama, gguf) as engines:
         measured = Rounds(engines)
         for engine in engines:
             engine.run(trials[-1])                           # what happens once happens here

@@ -177,14 +177,14 @@ class LlamaCpp:
 
 def own_engine(
     name: str, model: Path, num_threads: int, folder: Path, quantize: str | None, num_shards: int = 1,
-    checkout: Path = ROOT,
+    checkout: Path = ROOT, **more: str,
 ) -> Engine:
     """model: a directory; quantize: what its weights are rounded to, if they are. Each shard has so many threads.
-    Another checkout computes with the Python of its own environment."""
+    Another checkout computes with the Python of its own environment. `more` are settings of the shards."""
     python = sys.executable if checkout == ROOT else str(checkout / ".venv/bin/python")
     command = [python, "-m", "penstock.bench.engine.own"]
     setting = {"model": str(model), "threads": num_threads, "quantize": quantize, "world_size": num_shards,
-               "rendezvous": f"file://{folder}/{name.replace(' ', '-')}"}
+               "rendezvous": f"file://{folder}/{name.replace(' ', '-')}", **more}
     ranks = [[json.dumps({**setting, "rank": rank})] for rank in range(num_shards)]
     return ResidentEngine(name, command, ranks, folder, {"PYTHONPATH": str(checkout)})
 

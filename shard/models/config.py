@@ -66,11 +66,6 @@ class ModelConfig:
         return None if block in self.plain_blocks else self.experts
 
     @property
-    def num_attention_blocks(self) -> int:
-        """The number of blocks that have keys and values."""
-        return self.num_layers - len(self.recurrent_blocks)
-
-    @property
     def inner_sizes(self) -> dict[str, int]:
         """The inner sizes of the feed-forward networks, by what these are."""
         experts, sizes = self.experts, {}

@@ -2,40 +2,20 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Self
+
+from penstock.bench.programs.balancer import Balancer
 
 
-class CuttingProxy:
+class CuttingProxy(Balancer):
     """Passes TCP connections on to a server, and breaks one off, with a reset, once as many bytes of an answer went
     through as `next_cut` says for it; None lets it through. The bytes `dropped` are left out of requests."""
 
     def __init__(self, port: int, next_cut: Callable[[], int | None], dropped: bytes = b"") -> None:
+        super().__init__([port])
         self.num_cuts = 0
         self._port = port
         self._next_cut = next_cut
         self._dropped = dropped
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    @property
-    def url(self) -> str:
-        assert self._server is not None
-        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._begin, "127.0.0.1", 0)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        assert self._server is not None
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-
-    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.ensure_future(self._serve(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._port)

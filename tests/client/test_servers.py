@@ -23,8 +23,9 @@ from penstock.router.chat.template import ChatTemplate
 from penstock.router.keys import Keys
 from tests.client.cutting_proxy import CuttingProxy
 from tests.client.test_broken_connections import told, url_of
+from tests.eventually import until
 from tests.fakes import LIMITS
-from tests.router.api.conftest import Start, until
+from tests.router.api.conftest import Start
 from tests.router.api.openai.chats import HELLO
 from tests.router.api.resuming import SeededFleet, with_other_numerics
 

@@ -1,7 +1,6 @@
 """Processes that are silent: when that is found, by their signs alone."""
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 from unittest.mock import Mock
 
@@ -10,6 +9,7 @@ import pytest
 from penstock.launcher import progress_watch
 from penstock.launcher.group import GroupKeeper
 from penstock.launcher.processes import Process
+from tests.eventually import until
 
 LIMIT, START_LIMIT = 0.05, 1000.0
 
@@ -21,11 +21,6 @@ def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def process_that_is_silent() -> Mock:
     return Mock(spec=Process, num_signs=0, is_ready=False)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.005)
 
 
 async def test_a_process_that_starts_may_be_silent_for_longer() -> None:

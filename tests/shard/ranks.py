@@ -103,9 +103,10 @@ def run_program(executor: Executor, program: Program) -> Outputs:
 
 
 def execute(
-    executor: Executor, step: Plan, masks: Masks
+    executor: Executor, step: Plan, masks: Masks, catches_up: bool = True
 ) -> tuple[tuple[RowResult, ...], npt.NDArray[np.float32] | None]:
-    """Run a step; returns its results and the logits that were sampled from, which only the rank that answers has."""
+    """Run a step; returns its results and the logits that were sampled from, which only the rank that answers has.
+    Ranks that do not catch up may owe one another something afterwards, as while the next step is on its way."""
     computed: list[Tensor | None] = []
 
     def forward(step: Plan) -> executors.Outputs:
@@ -114,7 +115,8 @@ def execute(
         return outputs
 
     with mock.patch.object(executor, "forward", forward):
-        result = executor.execute(step, lambda: masks)
+        result = executor.execute(step, lambda: masks) if catches_up else executor.finish(
+            executor.launch(step, lambda: masks))
     (logits,) = computed
     if logits is None:
         return result.rows, None

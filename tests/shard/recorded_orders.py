@@ -8,14 +8,11 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from unittest import mock
 
-from torch import Tensor
-
 from penstock.contract.plan import Plan
 from penstock.contract.row_result import RowResult
 from penstock.contract.stream_limits import StreamLimits
 from penstock.shard.communication.distributed import Group, connect
 from penstock.shard.config import ShardConfig
-from penstock.shard.execution import executor as executors
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.masks import Masks
 from tests.shard import scheduler_with_executor
@@ -91,14 +88,5 @@ def _replay_on_rank(
 
 
 def _launch(executor: Executor, step: Plan, masks: Masks) -> Answer:
-    computed: list[Tensor | None] = []
-
-    def forward(step: Plan) -> executors.Outputs:
-        outputs = Executor.forward(executor, step)
-        computed.append(outputs.logits)
-        return outputs
-
-    with mock.patch.object(executor, "forward", forward):
-        result = executor.finish(executor.launch(step, lambda: masks))
-    (logits,) = computed
-    return result.rows, b"" if logits is None else logits.numpy().tobytes()
+    rows, logits = execute(executor, step, masks, catches_up=False)
+    return rows, b"" if logits is None else logits.tobytes()

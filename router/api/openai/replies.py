@@ -26,17 +26,6 @@ class OpenAIErrorEvent(OpenAIError):
     request_id: str
 
 
-class TgiErrorDetail(BaseModel):
-    message: str
-    http_status_code: int
-
-
-class TgiErrorEvent(BaseModel):
-    """The same event as TGI has it."""
-
-    error: TgiErrorDetail
-
-
 class CachedTokens(BaseModel):
     cached_tokens: int
 

@@ -45,9 +45,6 @@ class Draft:
         header = b"".join(parts)
         return header + bytes(-len(header) % 32) + self.data
 
-    def payload_of(self, key: str) -> bytes:
-        return next(each.payload for each in self.fields if each.key == key.encode())
-
     def with_field(self, key: str, kind: int, payload: bytes) -> "Draft":
         kept = [each for each in self.fields if each.key != key.encode()]
         return replace(self, fields=[*kept, Field(key.encode(), kind, payload)])

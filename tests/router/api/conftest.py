@@ -30,6 +30,7 @@ from penstock.router.limits import Limits
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.text import encoding
 from penstock.router.text.tokenizer import Tokenizer
+from tests.eventually import until
 from tests.fakes import FACTS, LIMITS, ScriptedFleet
 from tests.router.api.chat_templates import HERMES
 from tests.router.text.tokenizers_for_tests import DEMO
@@ -89,15 +90,6 @@ class Server:
     async def until_idle(self) -> None:
         """Wait until nothing runs and every permit is back."""
         await until(lambda: not self.engine._requests and self.groups._permits == LIMITS.max_concurrent_requests)
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    """Wait for what nothing announces."""
-    for _ in range(5000):
-        if is_so():
-            return
-        await asyncio.sleep(0.001)
-    raise TimeoutError
 
 
 class RealServer(TestServer):

@@ -14,9 +14,10 @@ from penstock.router.api.http.access import Access
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.keys import Keys
 from tests.adapter_inputs import number_in
+from tests.eventually import until
 from tests.fakes import LIMITS
 from tests.router.adapters.folders import write_adapter
-from tests.router.api.conftest import Server, Start, until
+from tests.router.api.conftest import Server, Start
 from tests.router.api.sdk import openai_client
 
 CHAT = {"messages": [{"role": "user", "content": "Say it"}], "max_tokens": 3}

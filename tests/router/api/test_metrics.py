@@ -26,8 +26,9 @@ from penstock.router.scheduling.confirmed import Sampled
 from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.occupancy import Occupancy
 from penstock.router.text.tokenizer import Tokenizer
+from tests.eventually import until
 from tests.fakes import LIMITS
-from tests.router.api.conftest import Server, Start, until
+from tests.router.api.conftest import Server, Start
 
 DASHBOARD = {
     "tgi_request_count", "tgi_request_success", "tgi_request_failure", "tgi_queue_size", "tgi_batch_current_size",

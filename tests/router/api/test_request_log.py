@@ -18,9 +18,10 @@ from penstock.router.api.http.access import Access
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.keys import Keys
 from penstock.router.logs import JsonFormatter, TextFormatter
+from tests.eventually import until
 from tests.fakes import LIMITS
 from tests.router.adapters.folders import write_adapter
-from tests.router.api.conftest import Server, Start, until
+from tests.router.api.conftest import Server, Start
 
 TIMES = {"total_time", "validation_time", "queue_time", "inference_time", "time_per_token", "time_to_first_token"}
 NOT_COMPARED = {"request_id", *TIMES}

@@ -18,8 +18,9 @@ from penstock.router.adapters.source import AdapterSource
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.fleet.errors import FleetError
 from penstock.router.tracing.middleware import Tracing
+from tests.eventually import until
 from tests.router.adapters.folders import write_adapter
-from tests.router.api.conftest import Server, Start, until
+from tests.router.api.conftest import Server, Start
 
 TRACE, PARENT = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
 TRACEPARENT = f"00-{TRACE:032x}-{PARENT:016x}-01"

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from penstock.router.engine.request import Request
 from penstock.router.errors import AdapterNotFound, GenerationError
 from penstock.router.fleet.errors import FleetError
 from tests.adapter_inputs import number_in
+from tests.eventually import until
 from tests.fakes import ScriptedFleet
 from tests.router.adapters.folders import write_adapter
 from tests.scripted_engine import collect, running_engine, shifting, submit, token_ids
@@ -48,11 +49,6 @@ async def request(registry: Registry, name: str | None, max_new_tokens: int = 5)
 async def rounds(number: int = 100) -> None:
     for _ in range(number):
         await asyncio.sleep(0)
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    while not is_so():
-        await asyncio.sleep(0.001)
 
 
 def value(engine: Engine, series: str) -> float:

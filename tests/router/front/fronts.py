@@ -1,7 +1,7 @@
 """A front and the engine's process in one event loop, with a real socket between them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from penstock.router.front.remote_engine import RemoteEngine
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.grammar.spec import GrammarSpec
 from penstock.router.groups.groups import Groups
+from tests.eventually import until
 from tests.fakes import FACTS, ScriptedFleet
 from tests.scripted_engine import ListGrammar, first_allowed, running_groups, shifting, submit
 
@@ -67,12 +68,6 @@ async def front(path: Path, max_downtime: float = 60.0) -> AsyncIterator[RemoteE
 
 def make_fleet() -> ScriptedFleet:
     return ScriptedFleet(shifting, first_allowed)
-
-
-async def until(is_so: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
-        while not is_so():
-            await asyncio.sleep(0.001)
 
 
 @asynccontextmanager

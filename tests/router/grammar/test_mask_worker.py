@@ -17,6 +17,7 @@ from penstock.router.errors import GenerationError
 from penstock.router.fleet.errors import FleetError
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.scheduling.finish_reason import FinishReason
+from tests.eventually import until
 from tests.fakes import FACTS, ScriptedFleet
 from tests.scripted_engine import ListGrammar, bits, collect, first_allowed, running_engine, shifting, submit, token_ids
 
@@ -40,11 +41,6 @@ def assert_all_masked(fleet: ScriptedFleet) -> None:
 def reason(events: list[Event]) -> FinishReason | None:
     ending = events[-1].ending
     return ending.finish_reason if ending is not None else None
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    while not is_so():
-        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])

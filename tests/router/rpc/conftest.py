@@ -15,7 +15,8 @@ from penstock.protos import penstock_pb2 as pb
 from penstock.protos import services
 from penstock.router.api.http.access import Access
 from penstock.router.rpc.server import RpcServer, add_rpc
-from tests.router.api.conftest import Server, demo, grammars, server, start, until
+from tests.eventually import until
+from tests.router.api.conftest import Server, demo, grammars, server, start
 from tests.router.api.http.test_access import certificate
 
 __all__ = ["certificate", "demo", "grammars", "server", "start"]

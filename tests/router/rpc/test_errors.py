@@ -13,8 +13,8 @@ from penstock.router.errors import RouterError, Unhealthy, ValidationError
 from penstock.router.fleet.errors import FleetError
 from penstock.router.keys import Keys
 from penstock.router.rpc import calls
+from tests.eventually import until
 from tests.fakes import LIMITS
-from tests.router.api.conftest import until
 from tests.router.rpc.conftest import Rpc, StartRpc, error_of, request
 
 Code = grpc.StatusCode

@@ -9,7 +9,7 @@ import pytest
 from penstock.router.api.http.access import Access
 from penstock.router.keys import Keys
 from penstock.router.logs import REQUESTS
-from tests.router.api.conftest import until
+from tests.eventually import until
 from tests.router.api.test_request_log import NOT_COMPARED, Lines
 from tests.router.rpc.conftest import Rpc, StartRpc, error_of, request
 

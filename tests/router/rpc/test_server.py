@@ -25,7 +25,7 @@ from penstock.router.generation.service import SERVICES
 from penstock.router.keys import Keys
 from penstock.router.rpc.server import RpcServer
 from penstock.router.tracing.middleware import Tracing
-from tests.router.api.conftest import until
+from tests.eventually import until
 from tests.router.api.test_traces import PARENT, TRACE, TRACEPARENT, attributes
 from tests.router.rpc.conftest import Rpc, StartRpc, error_of, request
 

@@ -9,8 +9,9 @@ import pytest
 
 from penstock.router.api.http import body as http_body
 from penstock.router.api.http.body_room import MEDIUM, ROOM, SMALL, BodyRoom, Room, least_room
+from tests.eventually import until
 from tests.fakes import LIMITS
-from tests.router.api.conftest import Server, Start, until
+from tests.router.api.conftest import Server, Start
 
 
 async def test_room_is_given_in_order() -> None:

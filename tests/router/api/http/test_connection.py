@@ -17,7 +17,8 @@ from penstock.router.api.http.connection import CONTINUE, PROBE_SECONDS, Connect
 from penstock.router.app import make_runner
 from penstock.router.engine.stream import Stream
 from penstock.router.generation.request_record import RequestRecord
-from tests.router.api.conftest import Server, until
+from tests.eventually import until
+from tests.router.api.conftest import Server
 
 BODY = json.dumps({"inputs": "a"}).encode()
 

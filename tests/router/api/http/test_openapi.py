@@ -12,7 +12,8 @@ from penstock.router.api.http.access import Access
 from penstock.router.api.http.route import EVENTS, JSON
 from penstock.router.api.route_table import routes
 from penstock.router.keys import Keys
-from tests.router.api.conftest import Server, Start, until
+from tests.eventually import until
+from tests.router.api.conftest import Server, Start
 
 CHAT = {"messages": [{"role": "user", "content": "Say it"}]}
 ROUTES = {(route.method, route.canonical): route for route in routes("1")}

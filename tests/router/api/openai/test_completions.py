@@ -11,8 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies
 
 from penstock.contract.sampling import Sampling
+from tests.eventually import until
 from tests.fakes import LIMITS
-from tests.router.api.conftest import Server, Start, until
+from tests.router.api.conftest import Server, Start
 from tests.router.api.openai.chats import refusal
 
 TEXT = "Hello wörld, 😀 is all."

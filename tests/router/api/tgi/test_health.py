@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from penstock.router.fleet.errors import FleetError
+from tests.eventually import until
 from tests.fakes import LIMITS
-from tests.router.api.conftest import Server, Start, until
+from tests.router.api.conftest import Server, Start
 
 
 @pytest.mark.parametrize("path", ["/", "/health", "/ping"])

@@ -10,8 +10,9 @@ import pytest
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.generation.service import SERVICES
 from penstock.router.groups.groups import Groups
+from tests.eventually import until
 from tests.fakes import FACTS, LIMITS, ScriptedFleet
-from tests.router.api.conftest import Script, Server, Start, until
+from tests.router.api.conftest import Script, Server, Start
 
 
 async def test_info(server: Server) -> None:

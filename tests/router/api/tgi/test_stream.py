@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from penstock.router.api.http import sse
-from tests.router.api.conftest import Server, Start, until
+from tests.eventually import until
+from tests.router.api.conftest import Server, Start
 
 TEXT = "Hello wörld, 😀 is all."
 
