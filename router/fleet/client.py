@@ -210,6 +210,9 @@ class ShardClient:
                 raise AdapterRefusedError(error.details()) from error
             if may_refuse and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 raise AdapterRefusedError(f"it was not loaded within {LOAD_SECONDS:g} s") from error
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                raise FleetError(f"shard {self.target} knows no {services.service_of(shard_pb2).full_name}: shards and "
+                                 "routers must be of one version of Penstock") from error
             raise FleetError(f"shard {self.target}: {error.code().name}: {error.details()}",
                              _is_outside(error.details())) from error
         except asyncio.InvalidStateError as error:  # the stream ended before the write, as when a shard died at idle

@@ -120,7 +120,7 @@ async def refuses_a_client_without_certificate(target: str, tls: WireTls) -> Non
     async with grpc.aio.secure_channel(target, credentials,
                                        options=[("grpc.ssl_target_name_override", tls.name)]) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as error:
-            await channel.unary_unary("/penstock.shard.v1.Shard/Describe")(b"", timeout=2)
+            await channel.unary_unary("/penstock.shard.v2.Shard/Describe")(b"", timeout=2)
     assert error.value.code() is grpc.StatusCode.UNAVAILABLE
 
 

@@ -135,7 +135,7 @@ async def stop_during_a_look(address):
         import grpc  # as the watch does, after it has set the environment
         shard = grpc.aio.server()
         calls = {"Health": grpc.unary_unary_rpc_method_handler(health)}
-        shard.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("penstock.shard.v1.Shard", calls),))
+        shard.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("penstock.shard.v2.Shard", calls),))
         shard.add_insecure_port(address)
         await shard.start()
         await looked.wait()

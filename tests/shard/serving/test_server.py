@@ -251,12 +251,12 @@ def test_a_stream_that_says_nothing_takes_nothing_over(client: Client) -> None:
 
 def test_what_is_no_order_ends_its_stream(shard: Shard, client: Client) -> None:
     with grpc.insecure_channel(f"unix:{shard.socket}") as channel:
-        execute = channel.stream_stream("/penstock.shard.v1.Shard/Execute", request_serializer=bytes)
+        execute = channel.stream_stream("/penstock.shard.v2.Shard/Execute", request_serializer=bytes)
         for orders in ([b"\xff\xff"], [encode_stream_limits(alone(REQUESTS).limits).SerializeToString(), b"\xff\xff"]):
             with pytest.raises(grpc.RpcError) as refused:
                 list(execute(iter(orders), timeout=SECONDS))
             assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-            assert "penstock.shard.v1.Order" in refused.value.details()
+            assert "penstock.shard.v2.Order" in refused.value.details()
 
 
 def test_damaged_token_ids_are_named(client: Client) -> None:
