@@ -128,7 +128,7 @@ class RemoteEngine:
         if not number:
             yield
             return
-        asked = self._ask(messages.TakePermits(number))
+        asked = self.ask(messages.TakePermits(number))
         try:
             await asyncio.shield(asked)
         except asyncio.CancelledError:
@@ -154,11 +154,6 @@ class RemoteEngine:
         """Returns for how long no step has come back, though requests run; 0 while the engine's process is away."""
         return 0.0 if self._channel is None else float(await self.ask(messages.StalledSeconds()))
 
-    async def ask(self, ask: messages.Ask) -> Any:
-        """Returns the reply of the engine's process, or raises the error in it. Raises Unhealthy if there is none for
-        too long."""
-        return await self._ask(ask)
-
     def keep_waiting(self, seconds: float | None = None) -> None:
         """Lets requests wait for the whole of `max_downtime` again, which is `seconds` from now on: the next process of
         the engine, too, waits for shards that make progress in loading."""
@@ -177,7 +172,9 @@ class RemoteEngine:
         for asked in self._questions.values():
             asked.settle(Unhealthy())
 
-    def _ask(self, ask: messages.Ask) -> asyncio.Future[Any]:
+    def ask(self, ask: messages.Ask) -> asyncio.Future[Any]:
+        """Returns the reply of the engine's process, or the error in it: Unhealthy, raised at once or later, if there
+        is none for too long."""
         if self._channel is None and not self.is_healthy:
             raise Unhealthy
         asked = self._questions[self._next_question] = _Asked(ask, asyncio.get_running_loop().create_future())
