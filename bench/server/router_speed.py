@@ -9,7 +9,6 @@ for each, and others for shard and client: as many as the engine's process on it
 
 import asyncio
 import json
-import sys
 import time
 from dataclasses import dataclass
 from statistics import median
@@ -19,6 +18,7 @@ import click
 from penstock.bench.programs.children import Child, exit_on_sigterm, free_port
 from penstock.bench.programs.peers import ServerCommand
 from penstock.bench.programs.root import DEMO_MODEL
+from penstock.bench.server.cell import SCRIPTED
 from penstock.bench.server.running import running
 
 WARM_UP = 8
@@ -91,8 +91,7 @@ def router_seconds(child: Child) -> tuple[float, float]:
 def main(streams: int, new: int, rounds: int, has_ids: bool, flags: tuple[str, ...]) -> None:
     exit_on_sigterm()
     port = free_port()
-    command = [sys.executable, "-m", "penstock.bench.programs.scripted_server", "--model-id", str(DEMO_MODEL),
-               "--hostname", "127.0.0.1", "--port", str(port),
+    command = [*SCRIPTED, "serve", str(DEMO_MODEL), "--hostname", "127.0.0.1", "--port", str(port),
                "--max-concurrent-requests", str(max(WARM_UP, streams)), *flags]
     with running(ServerCommand("Penstock", command, {}), port) as child:
         kinds = {"": "*/*", **({" with ids": "text/event-stream"} if has_ids else {})}
