@@ -9,7 +9,6 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from penstock.launcher.group_supervisor import until_empty
 from penstock.launcher.known_groups import (
     TLS_OPTIONS,
     client_of,
@@ -19,6 +18,7 @@ from penstock.launcher.known_groups import (
     refuse_twins,
     tls_of,
 )
+from penstock.launcher.leaving import until_empty
 from penstock.router.fleet.errors import FleetError
 from penstock.router.fleet.groups_spec import GroupsSpec
 from penstock.system import addresses

@@ -16,15 +16,16 @@ from penstock.launcher import draft_model, hub, sigterm, ulimits, without_effect
 from penstock.launcher.config import LauncherConfig
 from penstock.launcher.group import GroupKeeper
 from penstock.launcher.group_options import completed
-from penstock.launcher.group_supervisor import GroupSupervisor, drain
 from penstock.launcher.hub import Checkpoint
 from penstock.launcher.launch import bind
+from penstock.launcher.leaving import drain
 from penstock.launcher.node_member import Member
 from penstock.launcher.nodes import Alone, Leader, Nodes
 from penstock.launcher.programs import group_programs
+from penstock.launcher.routers import OtherRouters
 from penstock.launcher.shard_memory import ShardMemory, shard_memories
 from penstock.launcher.socket_folder import SocketFolder, socket_folder
-from penstock.launcher.supervisor import background
+from penstock.launcher.supervisor import Supervisor, background
 from penstock.router import environment, logs
 from penstock.system.arguments import InvalidArgument
 from penstock.system.setting import Who
@@ -120,7 +121,7 @@ async def _supervise(
                                   lambda: nodes.started)
         shards = GroupKeeper(programs, targets, config.step_timeout, config.startup_timeout, memories,
                              tls=config.shard_tls, nodes=nodes)
-        return await GroupSupervisor(shards, drain_all).run()
+        return await Supervisor(shards, OtherRouters(shards, drain_all)).run()
 
 
 async def _within(work: Callable[[], Coroutine[Any, Any, None]], seconds: float) -> None:

@@ -23,6 +23,7 @@ from penstock.launcher.hub import Checkpoint
 from penstock.launcher.option_types import Command
 from penstock.launcher.options import OPTIONS
 from penstock.launcher.programs import group_programs, num_routers, router_programs
+from penstock.launcher.routers import OwnRouters
 from penstock.launcher.shard_memory import ShardMemory, shard_memories
 from penstock.launcher.socket_folder import SocketFolder, socket_folder
 from penstock.launcher.supervisor import NoGroup, Supervisor
@@ -99,12 +100,13 @@ async def _supervise(
             group_programs(config, checkpoint, folder, memories), [f"unix:{path}" for path in sockets],
             config.step_timeout, config.startup_timeout, memories,
             on_progress=partial(_tell_all, notices, Notice.LOADING))
-        routers = router_programs(
+        programs = router_programs(
             config, checkpoint, folder, listener.fileno(), [each.fd for each in notices], adapters)
-        return await Supervisor(
-            group, routers, listener, notices, drain_timeout=config.graceful_termination_timeout,
+        routers = OwnRouters(
+            programs, listener, notices, drain_timeout=config.graceful_termination_timeout,
             startup_timeout=config.startup_timeout, silence_limit=max(config.step_timeout, LEAST_SILENCE_SECONDS),
-            can_reload=config.api_key_file is not None).run()
+            can_reload=config.api_key_file is not None)
+        return await Supervisor(group, routers).run()
 
 
 def _tell_all(pipes: Sequence[NoticePipe], notice: Notice) -> None:

@@ -1,19 +1,15 @@
-"""Keeps a group's shards and the processes of its router running until all of them are to end."""
+"""Keeps a group's shards, and what uses them, running until all of them are to end."""
 
 import asyncio
 import logging
 import signal
-import socket
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Coroutine, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TypeVar
+from contextlib import asynccontextmanager
+from typing import Protocol, TypeVar
 
 from penstock.launcher.group import GroupKeeper
-from penstock.launcher.processes import BACKOFF_SECONDS, Cause, Process, Program, started
-from penstock.launcher.progress_watch import followed
-from penstock.router.notices import Notice, NoticePipe
-from penstock.system.arguments import USAGE_ERROR, InvalidArgument
+from penstock.launcher.processes import Cause
+from penstock.system.arguments import USAGE_ERROR
 
 log = logging.getLogger(__name__)
 
@@ -28,18 +24,31 @@ class NoGroup:
         await asyncio.wait([end])
 
 
-DRAIN_SLACK_SECONDS = 1.0
-"""The time beyond the drain timeout after which the router is killed: it ends overdue requests itself, and tells their
-clients."""
-LAST_WORDS_SECONDS = 5.0
-"""How long the router may take to tell its clients that their requests fail."""
+class Routers(Protocol):
+    """The routers that use a group: the launcher's own, or others; the log says `when` they have left it."""
+
+    when: str
+
+    async def keep(self, stop: asyncio.Future[None]) -> Cause | None:
+        """Waits until `stop` is done and the routers have left the group. Returns how one ended that can't be kept
+        running."""
+        ...
+
+    async def fail(self) -> None:
+        """Tells the routers that there will be no more shards."""
+        ...
 
 
-class UntilSignal(ABC):
-    """Runs processes until SIGTERM or SIGINT; the log says `when` they end. It must be made in the event loop."""
+class Supervisor:
+    """Runs a group's shards, and routers, until SIGTERM or SIGINT. It must be made in the event loop.
 
-    def __init__(self, when: str) -> None:
-        self._when = when
+    None ends when another dies, for the shards keep the weights and the router keeps the requests: what died is
+    started again.
+    """
+
+    def __init__(self, group: GroupKeeper | NoGroup, routers: Routers) -> None:
+        self._group = group
+        self._routers = routers
         self._stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> int:
@@ -58,124 +67,25 @@ class UntilSignal(ABC):
 
     def _on_signal(self, name: str, task: asyncio.Task[int] | None) -> None:
         if not self._stop.done():
-            log.info("%s: ending, once %s", name, self._when)
+            log.info("%s: ending, once %s", name, self._routers.when)
             self._stop.set_result(None)
         elif task:
             log.warning("%s again: ending at once", name)
             task.cancel()
 
-    @abstractmethod
-    async def _run(self) -> int:
-        """Runs the processes until `_stop` is done and they have ended in order; returns the exit code."""
-
-
-class Supervisor(UntilSignal):
-    """Runs a group's shards, and a router of one or several processes, which drain for `drain_timeout` seconds.
-
-    None ends when another dies, for the shards keep the weights and the router keeps the requests: what died is
-    started again. So is a process of the router that gives no sign of life for `startup_timeout` seconds while it
-    starts, and for `silence_limit` later. Meanwhile `listener`, which they inherit, lets clients wait; it is closed
-    when no more of them are to come.
-    """
-
-    def __init__(
-        self, group: GroupKeeper | NoGroup, routers: Sequence[Program], listener: socket.socket,
-        notices: Sequence[NoticePipe], *, drain_timeout: float, startup_timeout: float, silence_limit: float,
-        can_reload: bool,
-    ) -> None:
-        super().__init__("running requests have finished")
-        self._group = group
-        self._routers = routers
-        self._listener = listener
-        self._notices = notices
-        self._drain_timeout = drain_timeout
-        self._startup_timeout = startup_timeout
-        self._silence_limit = silence_limit
-        self._can_reload = can_reload
-        self._is_given_up = False
-        self._running: dict[str, Process] = {}
-
-    async def run(self) -> int:
-        if self._can_reload:
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_reload)
-        return await super().run()
-
-    def _on_signal(self, name: str, task: asyncio.Task[int] | None) -> None:
-        self._listener.close()
-        super()._on_signal(name, task)
-
-    def _on_reload(self) -> None:
-        """Passes SIGHUP on. A router that has given no sign yet does not know it, and will read the file later."""
-        for router in self._running.values():
-            router.notify(signal.SIGHUP)
-
     async def _run(self) -> int:
         drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        async with AsyncExitStack() as stack:
-            group = await stack.enter_async_context(background(self._group.keep(drained)))
-            routers = [await stack.enter_async_context(background(self._keep(each))) for each in self._routers]
-            await asyncio.wait([group, *routers], return_when=asyncio.FIRST_COMPLETED)
+        async with (background(self._group.keep(drained)) as group,
+                    background(self._routers.keep(self._stop)) as routers):
+            await asyncio.wait([group, routers], return_when=asyncio.FIRST_COMPLETED)
             if group.done() and (loss := group.result()) is not None:
-                await self._let_requests_fail(routers)
+                await self._routers.fail()
                 return give_up(loss.causes, loss.is_refusal)
-            if not self._stop.done():
-                cause = next(router.result() for router in routers if router.done())
+            if (cause := routers.result()) is not None:
                 return give_up([cause], cause.process is not None and cause.process.status == USAGE_ERROR)
-            await asyncio.wait(routers)
             drained.set_result(None)
-            await group
-            return 0
-
-    async def _let_requests_fail(self, routers: Sequence[asyncio.Task[Cause]]) -> None:
-        """Has the router tell its clients that there will be no more shards, and end."""
-        self._is_given_up = True
-        self._listener.close()
-        for notices in self._notices:
-            notices.send(Notice.GIVEN_UP)
-        await asyncio.wait(routers, timeout=LAST_WORDS_SECONDS)
-
-    async def _keep(self, program: Program) -> Cause:
-        """Runs a process of the router until it has drained or to start it again is of no use; returns how it ended
-        last.
-
-        One that has served may refuse to start again only because a file is away for a while.
-        """
-        num_useless, has_served = 0, False
-        while True:
-            cause = await self._run_once(program)
-            is_useful = cause.process is not None and cause.process.is_ready
-            has_served |= is_useful
-            num_useless = 0 if is_useful else num_useless + 1
-            is_refusal = cause.process is not None and cause.process.status == USAGE_ERROR and not has_served
-            if self._is_to_end or is_refusal or num_useless > len(BACKOFF_SECONDS):
-                return cause
-            log.warning("%s, starting it again", cause)
-            await asyncio.wait([self._stop], timeout=BACKOFF_SECONDS[max(0, num_useless - 1)])
-            if self._is_to_end:
-                return cause
-
-    @property
-    def _is_to_end(self) -> bool:
-        """Whether no router is to be started any more."""
-        return self._stop.done() or self._is_given_up
-
-    async def _run_once(self, program: Program) -> Cause:
-        """Runs a process of the router once, until it dies, is silent for too long, or ends after the signal to stop;
-        returns which of these it was, or why it could not be started."""
-        async with AsyncExitStack() as stack:
-            try:
-                router = await stack.enter_async_context(started(program))
-            except (OSError, InvalidArgument) as error:
-                return Cause.of_failed_start(program.name, error)
-            self._running[program.name] = router
-            watch = await stack.enter_async_context(followed(router, self._startup_timeout, self._silence_limit))
-            await asyncio.wait([router.ended, self._stop, watch.is_over], return_when=asyncio.FIRST_COMPLETED)
-            if self._stop.done():
-                router.send_signal(signal.SIGTERM)
-                await asyncio.wait([router.ended], timeout=self._drain_timeout + DRAIN_SLACK_SECONDS)
-                if router.status is None:
-                    log.warning("%s had requests left after %g s", router.name, self._drain_timeout)
-        return Cause(router.name, watch.finding or router.ending, router)
+            loss = await group
+            return 0 if loss is None else give_up(loss.causes, loss.is_refusal)
 
 
 def give_up(causes: Sequence[Cause], is_refusal: bool) -> int:

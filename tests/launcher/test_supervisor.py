@@ -11,10 +11,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from penstock.launcher import hub, supervisor
+from penstock.launcher import hub, routers
 from penstock.launcher.group import GroupKeeper, Loss
 from penstock.launcher.launch import launch
 from penstock.launcher.processes import Cause, Program
+from penstock.launcher.routers import OwnRouters
 from penstock.launcher.supervisor import Supervisor
 from penstock.router.notices import NoticePipe
 from penstock.system.arguments import InvalidArgument
@@ -35,9 +36,9 @@ async def supervise(router: Sequence[str], keep: Callable[[asyncio.Future[None]]
     """Runs a supervisor until it ends, and returns the exit code; `keep` is what the group does."""
     with closing(NoticePipe()) as notices, socket.socket() as listener:
         async with asyncio.timeout(20):
-            return await Supervisor(
-                Mock(spec=GroupKeeper, keep=keep), [Program("the router", router)], listener, [notices],
-                drain_timeout=1, startup_timeout=20, silence_limit=20, can_reload=False).run()
+            own = OwnRouters([Program("the router", router)], listener, [notices], drain_timeout=1,
+                             startup_timeout=20, silence_limit=20, can_reload=False)
+            return await Supervisor(Mock(spec=GroupKeeper, keep=keep), own).run()
 
 
 async def run_well(end: asyncio.Future[None]) -> None:
@@ -47,7 +48,7 @@ async def run_well(end: asyncio.Future[None]) -> None:
 async def test_router_that_cannot_be_started_is_a_useless_one(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(supervisor, "BACKOFF_SECONDS", (0.0,) * 4)
+    monkeypatch.setattr(routers, "BACKOFF_SECONDS", (0.0,) * 4)
     assert await supervise(["/no/such/program"], run_well) == 1
     reason = "the router could not be started: No such file or directory: /no/such/program"
     assert caplog.messages == [*[f"{reason}, starting it again"] * 4, f"{reason}, so all processes end"]
@@ -56,7 +57,7 @@ async def test_router_that_cannot_be_started_is_a_useless_one(
 async def test_no_router_is_started_for_a_group_that_is_given_up(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(supervisor, "BACKOFF_SECONDS", (1.0,) * 4)
+    monkeypatch.setattr(routers, "BACKOFF_SECONDS", (1.0,) * 4)
     waits = asyncio.Event()
 
     def see(record: logging.LogRecord) -> bool:
