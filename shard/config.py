@@ -96,9 +96,13 @@ class ShardConfig(ServerSettings):
     def from_json(cls, text: str) -> Self:
         """Reads a JSON object of settings; ValueError says which are wrong, and why."""
         try:
-            return TypeAdapter(cls).validate_json(text)
+            config = TypeAdapter(cls).validate_json(text)
         except ValidationError as error:
             raise ValueError("; ".join(_complaints(error))) from None
+        others = {each.name for each, said, _ in settings(cls) if Who.SHARD not in said.who}
+        if given := others & json.loads(text).keys():
+            raise ValueError(f"`{min(given)}`: it is no setting of a shard")
+        return config
 
     @classmethod
     def from_argv(cls, argv: Sequence[str]) -> Self:

@@ -143,6 +143,7 @@ def test_what_cannot_be_served_is_one_line(
     ('{"model": "m", "cuda_graphs": [1, -2]}', "`cuda_graphs.1`: Input should be greater than or equal to 0, not -2"),
     ('{"model": "m", "cuda_memory_fraction": 1.5}', "`cuda_memory_fraction`: Input should be less than or equal to 1"),
     ('{"model": "m", "dtype": "float8"}', "`dtype`: Input should be 'float16', 'bfloat16' or 'float32', not 'float8'"),
+    ('{"model": "m", "port": 1}', "`port`: it is no setting of a shard"),
     ('{"model": "m", "kv_memory": 0}', "`kv_memory`: Input should be greater than 0, not 0")])
 def test_wrong_settings_are_named(text: str, complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
