@@ -50,8 +50,8 @@ class OwnRouters:
         self._running: dict[str, Process] = {}
 
     async def keep(self, stop: asyncio.Future[None]) -> Cause | None:
-        """Runs the processes until `stop` is done and they have drained. Returns how one ended that is of no use to
-        start again."""
+        """Runs the processes until `stop` is done and they have drained, or all have told their clients that they fail.
+        Returns how one ended that is of no use to start again."""
         self._stop = stop
         stop.add_done_callback(lambda _: self._listener.close())
         if self._can_reload:
@@ -59,7 +59,7 @@ class OwnRouters:
         async with AsyncExitStack() as stack:
             self._tasks = [await stack.enter_async_context(background(self._keep(each))) for each in self._programs]
             await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-            if not stop.done():
+            if not self._is_to_end:
                 return next(task.result() for task in self._tasks if task.done())
             await asyncio.wait(self._tasks)
             return None

@@ -7,6 +7,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import closing
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -32,12 +33,15 @@ async def no_handlers() -> AsyncIterator[None]:
         asyncio.get_running_loop().remove_signal_handler(number)
 
 
-async def supervise(router: Sequence[str], keep: Callable[[asyncio.Future[None]], Awaitable[Loss | None]]) -> int:
-    """Runs a supervisor until it ends, and returns the exit code; `keep` is what the group does."""
+async def supervise(
+    router: Sequence[str], keep: Callable[[asyncio.Future[None]], Awaitable[Loss | None]], *others: Sequence[str]
+) -> int:
+    """Runs a supervisor until it ends, and returns the exit code; `keep` stands for the group's life."""
     with closing(NoticePipe()) as notices, socket.socket() as listener:
         async with asyncio.timeout(20):
-            own = OwnRouters([Program("the router", router)], listener, [notices], drain_timeout=1,
-                             startup_timeout=20, silence_limit=20, can_reload=False)
+            programs = [Program("the router", each) for each in (router, *others)]
+            own = OwnRouters(programs, listener, [notices], drain_timeout=1, startup_timeout=20, silence_limit=20,
+                             can_reload=False)
             return await Supervisor(Mock(spec=GroupKeeper, keep=keep), own).run()
 
 
@@ -72,6 +76,25 @@ async def test_no_router_is_started_for_a_group_that_is_given_up(
     caplog.handler.addFilter(see)
     assert await supervise(DIES, give_up) == 1
     assert caplog.messages == [AGAIN, "shard 0 is lost, so all processes end"]
+
+
+async def test_each_process_of_a_router_has_the_time_to_tell_that_a_group_is_given_up(tmp_path: Path) -> None:
+    """Though another one ends before it."""
+    def router(name: str, seconds: float) -> list[str]:
+        begun, told = tmp_path / f"{name} begun", tmp_path / f"{name} told"
+        return [sys.executable, "-I", "-S", "-c", f"import time; open({str(begun)!r}, 'w').close(); "
+                f"time.sleep({seconds}); open({str(told)!r}, 'w').close()"]
+
+    def names(word: str) -> set[str]:
+        return {each.name for each in tmp_path.glob(f"* {word}")}
+
+    async def give_up(end: asyncio.Future[None]) -> Loss:
+        while len(names("begun")) < 2:
+            await asyncio.sleep(0.01)
+        return Loss([Cause("shard 0", "is lost")], has_stepped=False, is_refusal=False, is_from_outside=False)
+
+    assert await supervise(router("quick", 0.5), give_up, router("slow", 1.0)) == 1
+    assert names("told") == {"quick told", "slow told"}
 
 
 def test_sighup_is_ignored_while_the_model_is_sought(
