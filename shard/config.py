@@ -37,10 +37,13 @@ class ShardConfig(ServerSettings):
     """Holds everything that one shard is told when it starts: settings of the user, and the fields below. The rest it
     finds in the checkpoint or measures."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(
+        extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
     model: Path
     """The directory of the checkpoint: config.json and safetensors files."""
+    model_id: str = field(default="", kw_only=True)
+    """The name of the model; without one it is its directory."""
     rank: NonNegativeInt = 0
     """This shard's place in its group."""
     world_size: PositiveInt = 1
@@ -237,8 +240,10 @@ def _help() -> str:
     """Returns a line or two on every setting: the values that it may have, its default and its meaning."""
     schema = TypeAdapter(ShardConfig).json_schema()
     meanings = {name: about["description"] for name, about in schema["properties"].items() if "description" in about}
-    meanings |= {each.name: said.help.removeprefix("Penstock: ") for each, said, _ in settings(ServerSettings)
-                 if Who.SHARD in said.who}
+    for each, said, _ in settings(ShardConfig):
+        if Who.SHARD in said.who:
+            meaning = said.help.removeprefix("Penstock: ")
+            meanings[each.name] = meaning[0].upper() + meaning[1:]
     lines = ["settings:"]
     for name, meaning in meanings.items():
         about = schema["properties"][name]

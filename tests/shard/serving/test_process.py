@@ -143,6 +143,7 @@ def test_what_cannot_be_served_is_one_line(
     ('{"model": "m", "cuda_graphs": [1, -2]}', "`cuda_graphs.1`: Input should be greater than or equal to 0, not -2"),
     ('{"model": "m", "cuda_memory_fraction": 1.5}', "`cuda_memory_fraction`: Input should be less than or equal to 1"),
     ('{"model": "m", "dtype": "float8"}', "`dtype`: Input should be 'float16', 'bfloat16' or 'float32', not 'float8'"),
+    ('{"model": "m", "rope_factor": Infinity}', "`rope_factor`: Input should be a finite number, not inf"),
     ('{"model": "m", "port": 1}', "`port`: it is no setting of a shard"),
     ('{"model": "m", "kv_memory": 0}', "`kv_memory`: Input should be greater than 0, not 0")])
 def test_wrong_settings_are_named(text: str, complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,7 +161,8 @@ def test_help_tells_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
     of_all = {each.name for each in dataclasses.fields(ServerSettings)}
     own = {each.name for each in dataclasses.fields(ShardConfig)} - of_all
     for name in own | {*told_to(Who.SHARD, ShardConfig(Path("m")))}:
-        assert re.search(rf"^  {name} \(.+; (default: .*|needed)\)\n      \S", told, re.MULTILINE), name
+        assert re.search(rf"^  {name} \(.+; (default: .*|needed)\)\n      [A-Z`]", told, re.MULTILINE), name
+    assert "The name of the model; without one it is its directory." in told
     assert ",".join(map(str, DEFAULT_GRAPHS)) in told
 
 
