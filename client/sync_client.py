@@ -4,6 +4,7 @@ import asyncio
 import threading
 import weakref
 from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -21,15 +22,11 @@ class _LoopThread:
         self.is_closed = False
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Returns the result of a coroutine, which is cancelled if the caller is interrupted."""
-        with self._lock:
-            if self.is_closed:
-                work.close()
-                raise RuntimeError("the client has been closed")
-            self._loop = self._loop or self._begin()
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = self._submit(work)
         try:
             return future.result()
         except BaseException:
@@ -38,16 +35,34 @@ class _LoopThread:
 
     def close(self, last: Coroutine[Any, Any, None]) -> None:
         """Ends the thread once it has run `last`."""
-        self.run(last)
-        self.is_closed = True
-        self._end()
+        future = self._submit(last, is_last=True)
+        try:
+            future.result()
+        finally:
+            self._end()
 
-    def _begin(self) -> asyncio.AbstractEventLoop:
+    def _submit(self, work: Coroutine[Any, Any, Result], is_last: bool = False) -> Future[Result]:
+        """Has the loop run a coroutine. Raises RuntimeError if it never will."""
+        with self._lock:
+            try:
+                if self.is_closed:
+                    raise RuntimeError("the client has been closed")
+                if self._loop is None or self._thread is None:
+                    self._loop, self._thread = self._begin()
+                elif not self._thread.is_alive():
+                    raise RuntimeError("the process has forked since the client's first call: make another client")
+            except RuntimeError:
+                work.close()
+                raise
+            self.is_closed = is_last
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def _begin(self) -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
         loop = asyncio.new_event_loop()
         thread = threading.Thread(target=_run, args=(loop,), name="penstock-client", daemon=True)
         thread.start()
         self._end = weakref.finalize(self, _end, loop, thread)
-        return loop
+        return loop, thread
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

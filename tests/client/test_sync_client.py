@@ -2,10 +2,11 @@
 
 import asyncio
 import gc
+import os
 import signal
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -42,6 +43,48 @@ async def test_threads_share_a_client(start: Start) -> None:
             client.generate("a")
 
     await asyncio.to_thread(ask_all)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+async def test_a_fork_of_a_process_whose_client_has_begun_is_told(start: Start) -> None:
+    """It has no thread, and would wait for ever."""
+    url = url_of(await start(make_fleet=SeededFleet))
+
+    def fork() -> int:
+        with Client(url) as client:
+            client.generate("a", max_new_tokens=1)
+            if (child := os.fork()) == 0:
+                status = 1
+                try:
+                    client.generate("a", max_new_tokens=1)
+                except RuntimeError as error:
+                    status = 0 if "make another client" in str(error) else 2
+                finally:
+                    os._exit(status)
+            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    assert await asyncio.to_thread(fork) == 0
+
+
+async def test_calls_end_when_another_thread_closes_the_client(start: Start) -> None:
+    url = url_of(await start(make_fleet=SeededFleet))
+
+    def ask(client: Client) -> None:
+        while True:
+            client.generate("a", max_new_tokens=1)
+
+    def close() -> None:
+        for _ in range(5):
+            with ThreadPoolExecutor(4) as pool:
+                with Client(url) as client:
+                    asking = [pool.submit(ask, client) for _ in range(4)]
+                    time.sleep(0.05)
+                for each in asking:
+                    with pytest.raises((RuntimeError, CancelledError)):
+                        each.result(10)
+
+    await asyncio.to_thread(close)
+    assert not threads_of_clients()
 
 
 async def test_a_client_that_is_dropped_leaves_nothing(start: Start) -> None:
