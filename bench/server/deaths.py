@@ -198,6 +198,8 @@ SCENARIOS: dict[str, tuple[Callable[[Load], None], int, int]] = {
 @click.option("--flag", "flags", multiple=True, help="A flag of the server, such as --flag=--api-workers=2.")
 def main(scenario: str, at_once: int | None, kills: int | None, **options: object) -> None:
     exit_on_sigterm()
+    if scenario == "server" and kills not in (None, 1):
+        raise click.UsageError("a server is killed once, for good: leave out --kills")
     run, usual_at_once, usual_kills = SCENARIOS[scenario]
     run(Load(at_once=at_once or usual_at_once, kills=kills or usual_kills, **options))  # type: ignore[arg-type]
 

@@ -35,10 +35,12 @@ def test_streams_that_were_lost_or_changed_fail_the_measurement(other: Streamed)
         deaths.tell_rounds([WHOLE, WHOLE], [0.5, 0.5], [([WHOLE, other], 10.1)] * 2, 1.0)
 
 
-def test_no_kills_are_refused_before_the_load() -> None:
-    told = CliRunner().invoke(deaths.main, ["router", "--kills", "0"])
+@pytest.mark.parametrize(("scenario", "kills", "complaint"), [
+    ("router", "0", "0 is not in the range x>=1"), ("server", "2", "a server is killed once, for good")])
+def test_kills_that_are_not_to_be_had_are_refused_before_the_load(scenario: str, kills: str, complaint: str) -> None:
+    told = CliRunner().invoke(deaths.main, [scenario, "--kills", kills])
     assert told.exit_code == 2
-    assert "0 is not in the range x>=1" in told.output
+    assert complaint in told.output
 
 
 def test_the_phases_of_new_shards() -> None:
