@@ -17,6 +17,7 @@ from penstock.bench.programs.children import free_port
 from penstock.protos import penstock_pb2, services
 from tests.e2e.client import Answer, events, many_clients, scrape, stream, whole
 from tests.e2e.server import Server, serve
+from tests.eventually import until
 
 NUM_KILLS = 3
 ASKED: list[dict[str, Any]] = [
@@ -91,8 +92,12 @@ async def test_each_request_has_its_line_whichever_worker_answers_it(server: Ser
         await asyncio.gather(*map(ask, names))
     line = re.compile(r"\S+Z  INFO penstock\.requests: POST /tokenize 200 request_id=(line-\d+) "
                       r'route="POST /tokenize" status=200 total_time=\d+\.\d+s')
-    told = [found[1] for text in server.log.read_text().splitlines() if (found := line.fullmatch(text))]
-    assert sorted(told) == sorted(names)
+
+    def told() -> list[str]:
+        return sorted(found[1] for text in server.log.read_text().splitlines() if (found := line.fullmatch(text)))
+
+    await until(lambda: len(told()) >= len(names))  # a request's line is written behind its answer
+    assert told() == sorted(names)
     assert re.search(r"each of 2 processes for clients: at most \d+ MiB of memory: .* for large bodies.* long texts",
                      server.log.read_text())
 

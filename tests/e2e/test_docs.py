@@ -17,10 +17,12 @@ GENERATE = "#operations-Text_Generation_Inference-post_generate"
 ANSWER = f"{GENERATE} .live-responses-table"
 STATUS = f"document.querySelector('{ANSWER} tbody .response-col_status')?.firstChild?.textContent"
 EXECUTE = f"{GENERATE} .execute"
+BODY = f"{GENERATE} textarea.body-param__text"
+"""Swagger UI fills it in once it has read the route's schema, and asks nothing before."""
 
 
 async def execute(tab: Tab) -> str:
-    await tab.until(f"document.querySelector('{EXECUTE}') && true")
+    await tab.until(f"document.querySelector('{EXECUTE}') && document.querySelector('{BODY}')?.value")
     await tab.evaluate(f"document.querySelector('{EXECUTE}').click()")  # the mouse misses it while the route unfolds
     status: str = await tab.until(STATUS)
     return status.strip()
