@@ -121,7 +121,7 @@ COMMANDS: dict[str, dict[str, Acts]] = {
     "ray down": {"name": ALWAYS, "address": ALWAYS},
     "bench serve": BENCH_SERVE,
     "bench engine": dict.fromkeys(("model", "threads", "rounds", "sequences", "prompt", "new", "prefill", "is_sampled",
-                                   "quantize", "beside", "checkout", "vllm"), ALWAYS) | {
+                                   "quantize", "beside", "checkout", "transformers", "vllm"), ALWAYS) | {
         "llama": Idle("--llama /tmp", "--llama needs --gguf"),
         "gguf": Idle(f"--gguf {__file__}", "--gguf is for --llama, which reads it")},
     "bench kernels attention": {"threads": ALWAYS, "rounds": ALWAYS},
