@@ -39,7 +39,7 @@ async def test_answers_outlive_routers(server: Server, every_case: bool) -> None
     killer = Killer(lambda: server.children("router"), server.url, number, kills)
     answers, again, survival = await measure(server.url, server.url, killer, number, AT_ONCE)
     assert (len(answers), survival.kills, survival.dead) == (number, kills, kills)
-    assert survival.broken > AT_ONCE
+    assert survival.broken > 8 * kills  # the other clients still wait to ask again
     assert_equal(answers, again)
 
 

@@ -17,7 +17,7 @@ from tests.tiny_models import DEMO_MODEL, make_tiny
 
 AT_ONCE = 12
 """How many requests are in the server at a time."""
-FLAGS = ("--enable-prefill-logprobs", "--max-best-of", "4")
+FLAGS = ("--kv-memory", "64MiB", "--enable-prefill-logprobs", "--max-best-of", "4")
 
 
 @pytest.mark.slow

@@ -1,17 +1,9 @@
-"""What the sampling tests share: rows as dictionaries, one call of the op, and the same computed row by row."""
+"""What the sampling tests share: rows as dictionaries, and one call of the op."""
 
 import math
 
 import torch
 from torch import Tensor
-from transformers import (
-    MinPLogitsWarper,
-    RepetitionPenaltyLogitsProcessor,
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-    TypicalLogitsWarper,
-)
 
 from penstock.kernels.sample import Biases, History, SampleParameters, sample
 from penstock.kernels.sample.parameters import COLUMNS, PARAMETERS
@@ -84,36 +76,6 @@ def told(top: TopLogprobs) -> list[list[tuple[int, float]]]:
         [(token, logprob) for token, logprob in zip(ids, logprobs, strict=True) if token >= 0]
         for ids, logprobs in zip(top.ids.tolist(), top.logprobs.tolist(), strict=True)
     ]
-
-
-def warp(logits: Tensor, row: dict, history: list[int]) -> Tensor:
-    """One row's scores after penalties and cutoffs, float64 [V], by transformers and plain sums."""
-    bias, allowed = row.get("bias", ()), row.get("allowed", range(len(logits)))
-    row = {name: torch.tensor(row.get(name, default), dtype=COLUMNS[name]).item() for name, default in DEFAULTS.items()}
-    ids, scores = torch.tensor([history], dtype=torch.int64), logits.double()[None].clone()
-    if history:
-        output = history[row["prompt_length"] :]
-        scores = RepetitionPenaltyLogitsProcessor(row["repetition_penalty"])(ids, scores)
-        for token in set(history):
-            scores[0, token] -= row["share_penalty"] * history.count(token) / len(history)
-            scores[0, token] -= row["frequency_penalty"] * output.count(token)
-            scores[0, token] -= row["presence_penalty"] * (token in output)
-    for token, value in bias:
-        scores[0, token] += value
-    ruled_out = torch.ones(len(logits), dtype=torch.bool)
-    ruled_out[list(allowed)] = False
-    scores[0, ruled_out] = -torch.inf
-    if row["do_sample"]:
-        scores = TemperatureLogitsWarper(row["temperature"])(ids, scores)
-        if row["top_k"]:
-            scores = TopKLogitsWarper(row["top_k"])(ids, scores)
-        if row["top_p"] < 1:
-            scores = TopPLogitsWarper(row["top_p"])(ids, scores)
-        if row["typical_p"] < 1:
-            scores = TypicalLogitsWarper(row["typical_p"])(ids, scores)
-        if row["min_p"]:
-            scores = MinPLogitsWarper(row["min_p"])(ids, scores)
-    return scores[0]
 
 
 def gumbel(seed: int, position: int, token: int, branch: int = 0) -> float:

@@ -3,7 +3,8 @@ import torch
 
 from penstock.kernels.sample import History, reference, sample
 from tests.kernel_sets import CHECKED_SETS, few
-from tests.kernels.sampling import arguments, draw, gumbel, pack_masks, told, warp
+from tests.kernels.sampling import arguments, draw, gumbel, pack_masks, told
+from tests.kernels.warping import warp
 
 SEEDS = (0, 1, 2**63 - 1, -1, -(2**63), 0x123456789ABCDEF)
 MIXED = [

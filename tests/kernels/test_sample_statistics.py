@@ -5,7 +5,8 @@ import torch
 from scipy.stats import chisquare, kstest
 
 from tests.kernel_sets import FAST_SETS
-from tests.kernels.sampling import draw, warp
+from tests.kernels.sampling import draw
+from tests.kernels.warping import warp
 
 pytestmark = pytest.mark.parametrize("kernel_set", [
     FAST_SETS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in FAST_SETS[1:-1]), FAST_SETS[-1],
