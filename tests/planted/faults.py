@@ -21,7 +21,8 @@ class Fault:
 
 _SCHEDULING = ("tests/router/scheduling",)
 _KV, _SAMPLE = ("tests/kernels/test_kv_dtypes.py",), ("tests/kernels/test_sample.py",)
-_ATTENTION, _TEXT = ("tests/kernels/test_paged_attention.py",), ("tests/router/text",)
+_ATTENTION = ("tests/kernels/test_paged_attention.py",)
+_TEXT = ("tests/router/text", "tests/router/engine/test_text_path.py")
 _KEPT = ("tests/shard/execution/test_kept_memory.py",)
 _MACHINE = ("tests/shard/devices/test_machine.py", "tests/system/test_cgroups.py")
 _GRAPHS = ("tests/shard/execution/test_graphs.py",)
