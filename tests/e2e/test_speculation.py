@@ -21,6 +21,7 @@ FLAGS = ("--kv-memory", "64MiB", "--enable-prefill-logprobs", "--max-best-of", "
 
 
 @pytest.mark.slow
+@pytest.mark.alone  # how much is guessed depends on what steps cost
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize(("flags", "draft"), [
     pytest.param(("--dtype", "bfloat16", "--num-shard", "2"), None, id="bfloat16 on 2 shards"),
