@@ -18,7 +18,7 @@ BUDGET = 256
 NUM_STREAMS = 16
 PROMPT = 1500
 NUM_FULL_STEPS, REST = divmod(PROMPT, BUDGET - NUM_STREAMS)
-NUM_ARRIVALS = 7
+NUM_ARRIVALS = 15
 MAX_RATIO = 1.5
 """Of a full step to the median one: a chunk late in the prompt attends to more than an early one."""
 
