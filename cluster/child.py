@@ -3,12 +3,13 @@
 import errno
 import os
 import random
+import select
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from penstock.cluster import tied
@@ -17,6 +18,7 @@ from penstock.cluster.config import NUM_PORTS
 TRIES = 50
 MARK = "PENSTOCK_RAY_CHILD"
 """The variable in the environment of a child, and of all that it starts, by which `end_marked` finds them."""
+END_SECONDS = 30.0
 
 
 class Child:
@@ -43,15 +45,26 @@ class Child:
 
 
 def end_marked(mark: str) -> int:
-    """Kills all processes on this machine that children with this mark have left; returns how many there were."""
-    number, entry = 0, f"{MARK}={mark}".encode()
-    for folder in Path("/proc").glob("[0-9]*"):
-        # It may end meanwhile, or be somebody else's.
-        with suppress(OSError):
-            if entry in (folder / "environ").read_bytes().split(b"\0"):
-                os.kill(int(folder.name), signal.SIGKILL)
-                number += 1
-    return number
+    """Kills all processes on this machine that children with this mark have left, and waits until they have ended, for
+    a moment later somebody else listens at their port; returns how many there were. Raises TimeoutError if the kernel
+    does not end one."""
+    entry = f"{MARK}={mark}".encode()
+    with ExitStack() as stack:
+        killed = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            # It may end meanwhile, or be somebody else's.
+            with suppress(OSError):
+                if entry in (folder / "environ").read_bytes().split(b"\0"):
+                    process = os.pidfd_open(int(folder.name))
+                    stack.callback(os.close, process)
+                    signal.pidfd_send_signal(process, signal.SIGKILL)
+                    killed.append(process)
+        for process in killed:
+            ended = select.poll()
+            ended.register(process, select.POLLIN)
+            if not ended.poll(END_SECONDS * 1000):
+                raise TimeoutError(f"a killed process of the {mark} has not ended after {END_SECONDS:.0f} s")
+    return len(killed)
 
 
 def reset_niceness() -> None:

@@ -126,8 +126,13 @@ def test_ports_that_are_somebody_elses_are_left_out():
         free_ports("127.0.0.1", 26000, 2, others)
 
 
-def test_what_a_child_has_left_is_found_by_its_mark():
-    with subprocess.Popen(["sleep", "60"], env={MARK: "a router at 1"}) as left:
+def test_what_a_child_has_left_is_found_by_its_mark_and_ended():
+    large = "memory = bytearray(400 << 20); print('runs', flush=True); input()"  # whose end takes a while
+    with subprocess.Popen([sys.executable, "-c", large], env={MARK: "a router at 1"}, text=True,
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as left:
+        assert left.stdout
+        assert left.stdout.readline() == "runs\n"
         assert end_marked("a router at 2") == 0
         assert end_marked("a router at 1") == 1
+        assert left.poll() is not None, "it has ended already, not only been told to"
     assert left.returncode == -signal.SIGKILL
