@@ -81,13 +81,10 @@ async def metric(session: aiohttp.ClientSession, url: str, name: str) -> float:
     return (await scrape(session, url))[name]
 
 
-async def until_running(
-    session: aiohttp.ClientSession, url: str, number: int, seconds: float = 60.0, or_more: bool = False
-) -> None:
+async def until_running(session: aiohttp.ClientSession, url: str, number: int, seconds: float = 60.0) -> None:
     """Wait until so many requests run together: where no more were sent, none waits and none has ended."""
     deadline = time.monotonic() + seconds
-    while (running := await metric(session, url, "tgi_batch_current_size")) != number and not (
-            or_more and running > number):
+    while (running := await metric(session, url, "tgi_batch_current_size")) != number:
         assert time.monotonic() < deadline, f"{running:g} run, not {number}"
         await asyncio.sleep(0.01)
 

@@ -60,7 +60,9 @@ class RayCluster:
             **os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), sysconfig.get_path("purelib")]),
             "RAY_health_check_period_ms": "500", "RAY_health_check_timeout_ms": "5000",
             "RAY_health_check_failure_threshold": "3", "RAY_health_check_initial_delay_ms": "0",
-            "RAY_USAGE_STATS_ENABLED": "0", "TMPDIR": str(folder)}
+            "RAY_USAGE_STATS_ENABLED": "0", "TMPDIR": str(folder),
+            # With niceness 15 a worker takes a minute to start beside other tests.
+            "RAY_worker_niceness": "0"}
 
     def start_node(self, cpus: int, resources: Mapping[str, float], is_head: bool = False) -> Node:
         before = {process.pid for process in self.processes("raylet")}
@@ -132,8 +134,11 @@ class RayCluster:
         return [process for process in psutil.process_iter() if _is_of(process, str(self.folder))]
 
     def _run(self, arguments: Sequence[str]) -> str:
-        done = subprocess.run([self._python, "-P", *arguments], env=self._environment, capture_output=True, text=True,
-                              check=False, timeout=90)
+        try:
+            done = subprocess.run([self._python, "-P", *arguments], env=self._environment, capture_output=True,
+                                  text=True, check=False, timeout=180)
+        except subprocess.TimeoutExpired as error:
+            raise AssertionError(f"{arguments} does not end: {error.stderr!r}, {self.status()}") from error
         assert done.returncode == 0, f"{arguments}: {done.stdout}\n{done.stderr}"
         return done.stdout
 
