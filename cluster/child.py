@@ -19,6 +19,7 @@ TRIES = 50
 MARK = "PENSTOCK_RAY_CHILD"
 """The variable in the environment of a child, and of all that it starts, by which `end_marked` finds them."""
 END_SECONDS = 30.0
+"""How long the kernel may take to end a process that was killed."""
 
 
 class Child:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.client import AsyncClient, Client, ClientError, Unreachable
+from penstock.client import AsyncClient, Client, ClientError, Unreachable, patience
 from penstock.router.chat.template import ChatTemplate
 from tests.client.cutting_proxy import CuttingProxy
 from tests.router.api.conftest import Server, Start
@@ -36,6 +36,12 @@ WHOLE: dict[str, Ask] = {
     "chat": lambda client: client.chat(HELLO, n=2, **LENGTH),
     "completions": lambda client: client.complete(["a", "b"], **LENGTH),
 }
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "FIRST_SECONDS", 0.005)
+    monkeypatch.setattr(patience, "LAST_SECONDS", 0.2)
 
 
 @pytest.fixture

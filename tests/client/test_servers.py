@@ -16,6 +16,7 @@ from penstock.client import (
     ServerFault,
     Unauthorized,
     Unreachable,
+    patience,
     settings,
 )
 from penstock.router.api.http.access import Access
@@ -153,7 +154,8 @@ async def test_an_answer_that_has_begun_waits_for_room(start: Start) -> None:
     assert [event.index for event in events] == list(range(1, 901))
 
 
-async def test_a_server_of_other_numerics_alone(start: Start) -> None:
+async def test_a_server_of_other_numerics_alone(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "DIFFERING_SECONDS", 1.0)
     server = await start(make_fleet=SeededFleet)
     cut = iter([700])
     async with CuttingProxy(server.client.port, lambda: next(cut, None)) as proxy, AsyncClient(proxy.url) as client:

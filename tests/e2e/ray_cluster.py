@@ -138,7 +138,7 @@ class RayCluster:
             done = subprocess.run([self._python, "-P", *arguments], env=self._environment, capture_output=True,
                                   text=True, check=False, timeout=180)
         except subprocess.TimeoutExpired as error:
-            raise AssertionError(f"{arguments} does not end: {error.stderr!r}, {self.status()}") from error
+            raise AssertionError(f"{arguments} does not end: {error.stdout!r} {error.stderr!r}") from error
         assert done.returncode == 0, f"{arguments}: {done.stdout}\n{done.stderr}"
         return done.stdout
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.launcher import group
 from penstock.launcher.group import MAX_DEATHS, GroupKeeper, Loss
 from penstock.launcher.nodes import LostElsewhere, Start
 from penstock.launcher.processes import Program
@@ -17,6 +18,11 @@ from penstock.system.signs import PEER_LOST
 
 RESTS = "os.write(int(sys.argv[2]), b'!'); time.sleep(60)"
 LOADS = "[(os.write(int(sys.argv[2]), b'.'), time.sleep(0.1)) for _ in range(600)]"
+
+
+@pytest.fixture(autouse=True)
+def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group, "BACKOFF_SECONDS", (0.0,) * 4)
 
 
 class OtherMachines:
@@ -52,11 +58,11 @@ def part(nodes: OtherMachines, folder: Path, code: str, memories: Sequence[Shard
     return GroupKeeper(lambda: [program], [f"unix:{folder}/shard-0"], 5, 5, memories, nodes=nodes)
 
 
-async def kept(group: GroupKeeper, nodes: OtherMachines, num_starts: int) -> Loss | None:
+async def kept(keeper: GroupKeeper, nodes: OtherMachines, num_starts: int) -> Loss | None:
     """Keeps a group until the machines have begun so often, and ends it."""
     end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     async with asyncio.timeout(40):
-        keeping = asyncio.create_task(group.keep(end))
+        keeping = asyncio.create_task(keeper.keep(end))
         while nodes.num_starts < num_starts and not keeping.done():
             await asyncio.sleep(0.05)
         if not end.done():

@@ -66,7 +66,8 @@ def test_many_stages_are_one(model: Path, dtype: str, tmp_path: Path, count: int
     assert run(in_stages(config, count), programs, tmp_path, world_size) == [expected, expected]
 
 
-@pytest.mark.parametrize(("count", "world_size"), [(2, 2), (4, 4), pytest.param(2, 4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("count", "world_size"), [
+    (4, 4), *(pytest.param(2, ranks, marks=pytest.mark.slow) for ranks in (2, 4))])
 @pytest.mark.parametrize("traffic", [
     pytest.param(Traffic(depth=2, max_step_tokens=17), id="small chunks"),
     pytest.param(Traffic(depth=2, arrivals=range(0, 66, 6)), id="cached"),

@@ -50,7 +50,7 @@ def answers(prompts: list[list[int]], folder: Path, world_size: int) -> list[lis
 
 
 @pytest.mark.slow
-def test_answers_are_transformers(prompts: list[list[int]], tmp_path: Path, every_case: bool) -> None:
+def test_answers_are_those_of_transformers(prompts: list[list[int]], tmp_path: Path, every_case: bool) -> None:
     assert len(prompts) == 50
     chosen = prompts if every_case else prompts[::6]
     generated = expected(chosen)
