@@ -4,6 +4,7 @@ import json
 import os
 import queue
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -41,11 +42,16 @@ class Shard:
                 pass_fds=pass_fds)
 
     def wait_until_listening(self) -> None:
+        """Waits for an accepted connection. The socket's file is there a moment before anybody listens at it."""
         deadline = time.monotonic() + SECONDS
-        while not self.socket.exists():
+        while not self._accepts():
             assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < deadline, self.log.read_text()
             time.sleep(0.01)
+
+    def _accepts(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as connection:
+            return connection.connect_ex(str(self.socket)) == 0
 
     def end(self) -> int:
         """SIGTERM; the exit code."""

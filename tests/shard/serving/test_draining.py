@@ -32,12 +32,16 @@ def test_followers_and_health_tell_of_drain_and_router(tmp_path: Path) -> None:
 
 def test_followers_do_not_hold_up_the_end_and_a_shard_may_drain_from_its_start(tmp_path: Path) -> None:
     shard = Shard(tmp_path, **MODEL, group="g", shards_here=1, is_draining=True)
-    shard.wait_until_listening()
-    with clients([shard]) as [client]:
-        facts = client.stub.Describe(shard_pb2.DescribeRequest())
-        assert (facts.group, facts.shards_here) == ("g", 1)
-        states = client.stub.Follow(shard_pb2.FollowRequest(), timeout=SECONDS)
-        assert next(states).is_draining is True
-        began = time.monotonic()
-        assert shard.end() == 0
-        assert time.monotonic() - began < 1.5
+    try:
+        shard.wait_until_listening()
+        with clients([shard]) as [client]:
+            facts = client.stub.Describe(shard_pb2.DescribeRequest())
+            assert (facts.group, facts.shards_here) == ("g", 1)
+            states = client.stub.Follow(shard_pb2.FollowRequest(), timeout=SECONDS)
+            assert next(states).is_draining is True
+            began = time.monotonic()
+            assert shard.end() == 0
+            assert time.monotonic() - began < 1.5
+    finally:
+        shard.process.kill()
+        shard.process.wait()
