@@ -18,7 +18,7 @@ def watch(url: str, key: str, found: Path) -> None:
         with urllib.request.urlopen(request, timeout=30) as response:
             last = time.monotonic()
             for number, line in enumerate(line for line in response if line.startswith(b"data:")):
-                assert b'"error"' not in line, line
+                assert b'"error":' not in line, line
                 now = time.monotonic()
                 if number and now - last > longest:
                     longest = now - last
