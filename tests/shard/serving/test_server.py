@@ -125,9 +125,9 @@ def test_other_users_are_cut_off(shard: Shard, client: Client, method: str) -> N
             call(b"", wait_for_ready=True, timeout=SECONDS)
     shard.socket.chmod(0o600)
     assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert client.stub.Health(shard_pb2.HealthRequest())  # the shard answers it once it has told of the other user
     assert f"user {OTHER_USER}, who is neither this shard's nor root, is cut off from {shard.socket}" \
         in shard.log.read_text()
-    assert client.stub.Health(shard_pb2.HealthRequest())
 
 
 @only_root
