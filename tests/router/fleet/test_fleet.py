@@ -142,10 +142,13 @@ def _copy(source: WireTls, target: WireTls) -> None:
 
 
 async def test_a_group_has_a_name_and_its_shards_have_places(tmp_path: Path) -> None:
-    async with running(tmp_path, *(EchoShard(rank, group="g", shards_here=2) for rank in (0, 1))) as (fleet, _):
+    """The two groups listen in folders of their own: gRPC keeps connections by their path for a while."""
+    for name in "gh":
+        (tmp_path / name).mkdir()
+    async with running(tmp_path / "g", *(EchoShard(rank, group="g", shards_here=2) for rank in (0, 1))) as (fleet, _):
         assert (await fleet.describe()).group == "g"
         assert (await fleet._clients[1].describe()).shards_here == 2
-    async with running(tmp_path, EchoShard(0, group="g"), EchoShard(1, group="h")) as (fleet, _):
+    async with running(tmp_path / "h", EchoShard(0, group="g"), EchoShard(1, group="h")) as (fleet, _):
         with pytest.raises(FleetError, match="shards differ in group: g and h"):
             await fleet.describe()
 
