@@ -96,8 +96,7 @@ async def running(tmp_path: Path, *shards: EchoShard) -> AsyncIterator[tuple[Grp
         yield fleet, servers
     finally:
         await fleet.close()
-        for server in servers:
-            await server.stop(None)
+        await asyncio.gather(*(server.stop(None) for server in servers))
 
 
 async def test_facts_are_the_minimum_over_the_group(tmp_path: Path) -> None:
@@ -141,14 +140,12 @@ def _copy(source: WireTls, target: WireTls) -> None:
         path.write_bytes(content)
 
 
-async def test_a_group_has_a_name_and_its_shards_have_places(tmp_path: Path) -> None:
-    """The two groups listen in folders of their own: gRPC keeps connections by their path for a while."""
-    for name in "gh":
-        (tmp_path / name).mkdir()
-    async with running(tmp_path / "g", *(EchoShard(rank, group="g", shards_here=2) for rank in (0, 1))) as (fleet, _):
+async def test_a_group_has_a_name_and_its_shards_have_places(tmp_path_factory: pytest.TempPathFactory) -> None:
+    one, other = map(tmp_path_factory.mktemp, "gh")  # for gRPC keeps connections by their path for a while
+    async with running(one, *(EchoShard(rank, group="g", shards_here=2) for rank in (0, 1))) as (fleet, _):
         assert (await fleet.describe()).group == "g"
         assert (await fleet._clients[1].describe()).shards_here == 2
-    async with running(tmp_path / "h", EchoShard(0, group="g"), EchoShard(1, group="h")) as (fleet, _):
+    async with running(other, EchoShard(0, group="g"), EchoShard(1, group="h")) as (fleet, _):
         with pytest.raises(FleetError, match="shards differ in group: g and h"):
             await fleet.describe()
 
