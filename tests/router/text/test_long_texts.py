@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import random
 import signal
 from collections.abc import AsyncIterator
@@ -39,6 +38,12 @@ def children() -> list[psutil.Process]:
     return [each for each in psutil.Process().children(recursive=True) if is_of_long_texts(each)]
 
 
+def forker() -> psutil.Process:
+    """The process that has forked the others."""
+    [process] = [each for each in psutil.Process().children() if is_of_long_texts(each)]
+    return process
+
+
 def is_of_long_texts(process: psutil.Process) -> bool:
     with suppress(psutil.Error):
         return "penstock.router.text.long_text_process" in process.cmdline()
@@ -56,7 +61,7 @@ async def until_working(number: int) -> list[psutil.Process]:
     async with asyncio.timeout(20):
         while len(found := children()) != number + 1:
             await asyncio.sleep(0.001)
-    return [each for each in found if each.ppid() != os.getpid()]
+    return [each for each in found if each != forker()]
 
 
 async def until_gone(process: psutil.Process) -> None:
@@ -152,8 +157,7 @@ async def test_a_process_that_is_killed_costs_nothing(tokenizer: Tokenizer) -> N
     asking = asyncio.create_task(tokenizer.encode(MEDIUM, truncate=10))
     await kill_worker()
     assert await asking == encoding.encode(tokenizer._tokenizer, MEDIUM[-100:], True, 10)
-    [forker] = [each for each in children() if each.ppid() == os.getpid()]
-    forker.send_signal(signal.SIGKILL)
+    forker().send_signal(signal.SIGKILL)
     text = long_text()
     assert await tokenizer.encode(text) == encoding.encode(tokenizer._tokenizer, text, True, None)
     asking = asyncio.create_task(tokenizer.encode(ENDLESS))
