@@ -107,12 +107,12 @@ class RayCluster:
 
     def keeper(self) -> psutil.Process:
         """The process of the keeper, which Ray gives its name."""
-        [found] = [process for process in self._all() if process.cmdline()[:1] == ["ray::Keeper"]]
+        [found] = [process for process in self._all() if _words(process)[:1] == ["ray::Keeper"]]
         return found
 
     def routers(self) -> list[psutil.Process]:
         """All processes of routers."""
-        return [process for process in self._all() if process.cmdline()[2:4] == ["-m", "penstock.router"]]
+        return [process for process in self._all() if _words(process)[2:4] == ["-m", "penstock.router"]]
 
     def processes(self, name: str) -> list[psutil.Process]:
         """The cluster's processes that run a program of Ray's."""
@@ -148,6 +148,13 @@ def _is_of(process: psutil.Process, folder: str) -> bool:
     with suppress(psutil.Error):
         return process.environ().get("TMPDIR") == folder
     return False
+
+
+def _words(process: psutil.Process) -> list[str]:
+    """Returns the command of a process; none once it has ended."""
+    with suppress(psutil.Error):
+        return process.cmdline()
+    return []
 
 
 @contextmanager
