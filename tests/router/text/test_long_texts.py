@@ -61,7 +61,8 @@ async def until_working(number: int) -> list[psutil.Process]:
     async with asyncio.timeout(20):
         while len(found := children()) != number + 1:
             await asyncio.sleep(0.001)
-    return [each for each in found if each != forker()]
+    first = forker()
+    return [each for each in found if each != first]
 
 
 async def until_gone(process: psutil.Process) -> None:
