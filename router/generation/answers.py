@@ -175,7 +175,7 @@ async def answering(
             service.poison.check(spec)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(
-                engine.permit(sum(spec.num_answers for spec in specs) - num_permits))
+                asking.permit(sum(spec.num_answers for spec in specs) - num_permits))
             requests = await _validate_all(service, specs, identity)
             queue: Queue = asyncio.Queue()
             answers: dict[Stream, Answer] = {}

@@ -1,5 +1,6 @@
 """A request for answers, by whichever API it came: it is counted once when it comes and once when it ends."""
 
+from contextlib import AbstractAsyncContextManager, nullcontext
 from types import TracebackType
 from typing import Self
 
@@ -12,11 +13,13 @@ class Asking:
     """Counts one request to `service`. Its block holds all that a handler does for it once the body is read.
 
     The first failure counts: a RouterError, a fault of the server, or that the client has left. No failure counts once
-    all answers have come to their end.
+    all answers have come to their end. Without `needs_permits` it takes none, for whoever asks bounds itself how much
+    it asks for.
     """
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, needs_permits: bool = True) -> None:
         self.service = service
+        self._needs_permits = needs_permits
         self._has_ended = False
 
     def __enter__(self) -> Self:
@@ -25,6 +28,10 @@ class Asking:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.failed(Dropped() if error is None else error)  # a stream that was left before it began raises nothing
+
+    def permit(self, number: int = 1) -> AbstractAsyncContextManager[None]:
+        """Holds `number` of the permits for requests, if it needs them. Raises Overloaded when fewer are left."""
+        return self.service.engine.permit(number) if self._needs_permits else nullcontext()
 
     def failed(self, error: BaseException) -> None:
         """Counts the request as failed, unless it has ended already. An error that nobody foresaw is the server's; a

@@ -101,8 +101,11 @@ async def read_json(request: web.Request) -> Any:
     encoding = ", ".join(request.headers.getall(hdrs.CONTENT_ENCODING, ())).strip()
     if encoding.lower() not in ("", "identity"):
         raise WrongContentType(f"Expected request without `Content-Encoding`. Given: {_show(ascii(encoding)[1:-1])}")
-    content = await _read(request)
-    limits = service_of(request).limits
+    return parse_json(await _read(request), service_of(request).limits)
+
+
+def parse_json(content: bytes | bytearray, limits: Limits) -> Any:
+    """Parses a request's body. Raises Unreadable."""
     try:
         check_amount(content, MAX_VALUES + limits.max_client_batch_size * limits.max_input_tokens)
     except ValueError as error:

@@ -1,6 +1,8 @@
 """OpenAI's `POST /v1/chat/completions`, and TGI's `POST /chat_tokenize`."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -12,7 +14,7 @@ from penstock.router.api.http.sse import ADMITTED, NO_ANSWER, AnswerEvent, strea
 from penstock.router.api.openai.bodies import ChatBody
 from penstock.router.api.openai.chat_choice import ChatChoice
 from penstock.router.api.openai.chat_spec import converse, parse
-from penstock.router.api.openai.envelope import DONE, count_usage, head, usage
+from penstock.router.api.openai.envelope import DONE, Whole, count_usage, head, usage
 from penstock.router.api.openai.failures import speaks_openai
 from penstock.router.api.openai.manner import Manner, manner_of
 from penstock.router.chat.tools_format import CallFormat
@@ -33,20 +35,74 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
 
 
 async def answer(request: web.Request, body: ChatBody, wish: Wish | None = None) -> web.StreamResponse:
-    """Returns the response of `/v1/chat/completions` to `body`. The permit comes first, for a prompt is work, too.
-    `wish` takes the place of what the request's headers wish for."""
+    """Returns the response of `/v1/chat/completions` to `body`. `wish` takes the place of what the request's headers
+    wish for."""
     request_record.describe("chat", body.model)
     with Asking(service_of(request, body.model)) as asking:
-        service = asking.service
+        wish, names = wish or wish_of(request), Manner(is_tgi=not speaks_openai(request))
+        if not body.stream:
+            content, headers = await whole_answer(asking, body, wish, names)
+            return json_response(content, headers=headers)
+        manner = manner_of(asking.service)
         try:
-            async with service.engine.permit(_num_permits(service, body)):
-                return await _answer(request, asking, body, wish or wish_of(request))
+            async with _asked(asking, body, wish, names) as asked:
+                return await stream_events(
+                    request, asked.headers, _chunks(asked), manner.event, asked.identity, last=DONE,
+                    waits=not manner.is_tgi)
         except Overloaded as error:
-            manner = manner_of(service)
-            if not (body.stream and manner.is_tgi):
+            if not manner.is_tgi:
                 raise
             asking.failed(error)
-            return await stream_events(request, request_headers(service, ""), _fail(error), manner.event, last=DONE)
+            return await stream_events(request, request_headers(asking.service, ""), _fail(error), manner.event,
+                                       last=DONE)
+
+
+async def whole_answer(asking: Asking, body: ChatBody, wish: Wish, names: Manner | None = None) -> Whole:
+    """Returns the whole answer to a conversation. Raises RouterError, which names fields in the manner of `names`,
+    unless that is the server's own."""
+    async with _asked(asking, body, wish, names or manner_of(asking.service)) as asked:
+        start = _head(asked, "chat.completion")
+        async with answering(asking, [asked.spec], asked.identity, is_stream=False,
+                             num_permits=_num_permits(asking.service, body)) as answers:
+            choices = _choices(asked, answers)
+            async for answer, event in answers:
+                choices[answer.index].note(event)
+        content = {**start, "choices": [choice.whole() for choice in choices],
+                   "usage": usage(answers.each, asked.spec.n)}
+        times = {**compute_time(answers.each), **time_headers(answers.each, asked.spec.n)}
+        return Whole(content, {**asked.headers, **times})
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A conversation that is to be answered: what is generated for it, and which answer it gets."""
+
+    asking: Asking
+    body: ChatBody
+    spec: GenerationSpec
+    call_format: CallFormat | None
+    identity: Identity
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that are known before the answer begins."""
+        return {**request_headers(self.asking.service, self.spec.inputs), REPEAT: self.identity.text}
+
+
+@asynccontextmanager
+async def _asked(asking: Asking, body: ChatBody, wish: Wish, names: Manner) -> AsyncIterator[_Asked]:
+    """Holds the permits of a conversation, and reads it. The permits come first, for a prompt is work, too."""
+    service = asking.service
+    async with asking.permit(_num_permits(service, body)):
+        spec, call_format = await parse(body, service, names)
+        if wish.output_ids is not None and call_format is not None:
+            raise ValidationError(f"`{OUTPUT_IDS}` is not for answers that may call tools, whose tokens have no event "
+                                  "each")
+        rendering = ("chat", body.model, call_format and call_format.name, bool(body.logprobs),
+                     bool(body.return_token_ids))
+        identity = await identify(
+            service, [spec], wish, rendering, is_stream=bool(body.stream), flags=manner_of(service).flags)
+        yield _Asked(asking, body, spec, call_format, identity)
 
 
 def _num_permits(service: Service, body: ChatBody) -> int:
@@ -61,23 +117,6 @@ async def _fail(error: RouterError) -> AsyncGenerator[AnswerEvent]:
     yield NO_ANSWER, b""
 
 
-async def _answer(request: web.Request, asking: Asking, body: ChatBody, wish: Wish) -> web.StreamResponse:
-    service = asking.service
-    manner = manner_of(service)
-    spec, call_format = await parse(body, service, Manner(is_tgi=not speaks_openai(request)))
-    if wish.output_ids is not None and call_format is not None:
-        raise ValidationError(f"`{OUTPUT_IDS}` is not for answers that may call tools, whose tokens have no event each")
-    rendering = ("chat", body.model, call_format and call_format.name, bool(body.logprobs),
-                 bool(body.return_token_ids))
-    identity = await identify(service, [spec], wish, rendering, is_stream=bool(body.stream), flags=manner.flags)
-    headers = {**request_headers(service, spec.inputs), REPEAT: identity.text}
-    if body.stream:
-        events = _chunks(asking, body, spec, call_format, identity)
-        return await stream_events(
-            request, headers, events, manner.event, identity, last=DONE, waits=not manner.is_tgi)
-    return await _whole_answer(asking, body, spec, call_format, identity, headers)
-
-
 async def chat_tokenize(request: web.Request) -> web.StreamResponse:
     """Answers with the prompt that a conversation makes, and its tokens, each with its place in the prompt."""
     body = await read_body(request, ChatBody)
@@ -90,35 +129,17 @@ async def chat_tokenize(request: web.Request) -> web.StreamResponse:
         return await list_response(request, parts, b'{"tokenize_response":', after)
 
 
-async def _whole_answer(
-    asking: Asking, body: ChatBody, spec: GenerationSpec, call_format: CallFormat | None, identity: Identity,
-    headers: dict[str, str],
-) -> web.Response:
-    service = asking.service
-    start = _head(service, body, identity, "chat.completion")
-    num_permits = _num_permits(service, body)
-    async with answering(asking, [spec], identity, is_stream=False, num_permits=num_permits) as answers:
-        choices = _choices(answers, body, call_format, service, identity)
-        async for answer, event in answers:
-            choices[answer.index].note(event)
-    content = {**start, "choices": [choice.whole() for choice in choices], "usage": usage(answers.each, spec.n)}
-    times = {**compute_time(answers.each), **time_headers(answers.each, spec.n)}
-    return json_response(content, headers={**headers, **times})
-
-
-async def _chunks(
-    asking: Asking, body: ChatBody, spec: GenerationSpec, call_format: CallFormat | None, identity: Identity
-) -> AsyncGenerator[AnswerEvent]:
+async def _chunks(asked: _Asked) -> AsyncGenerator[AnswerEvent]:
     """Yields the chunks of a stream. `stream_options` ask for the usage in a chunk of its own, or in every chunk."""
-    service = asking.service
-    start = orjson.dumps(_head(service, body, identity, "chat.completion.chunk"))[:-1] + b","
-    options = body.stream_options
+    service, spec = asked.asking.service, asked.spec
+    start = orjson.dumps(_head(asked, "chat.completion.chunk"))[:-1] + b","
+    options = asked.body.stream_options
     has_usage = bool(options and options.continuous_usage_stats)
     no_usage = {"usage": None} if manner_of(service).is_tgi or (options and options.include_usage) else {}
-    num_permits = _num_permits(service, body)
-    async with answering(asking, [spec], identity, is_stream=True, num_permits=num_permits) as answers:
+    async with answering(asked.asking, [spec], asked.identity, is_stream=True,
+                         num_permits=_num_permits(service, asked.body)) as answers:
         yield ADMITTED
-        choices = _choices(answers, body, call_format, service, identity)
+        choices = _choices(asked, answers)
         async for answer, event in answers:
             choice = choices[answer.index]
             for rendered in choice.chunks(event):
@@ -130,15 +151,15 @@ async def _chunks(
         yield NO_ANSWER, start + orjson.dumps({"choices": [], "usage": usage(answers.each, spec.n)})[1:]
 
 
-def _choices(
-    answers: Answers, body: ChatBody, call_format: CallFormat | None, service: Service, identity: Identity
-) -> list[ChatChoice]:
-    manner = manner_of(service)
-    return [ChatChoice(answer, body, call_format, service.tokenizer, manner, f"{identity.name}.{answer.index}")
+def _choices(asked: _Asked, answers: Answers) -> list[ChatChoice]:
+    service = asked.asking.service
+    return [ChatChoice(answer, asked.body, asked.call_format, service.tokenizer, manner_of(service),
+                       f"{asked.identity.name}.{answer.index}")
             for answer in answers.each]
 
 
-def _head(service: Service, body: ChatBody, identity: Identity, kind: str) -> dict[str, Any]:
-    answer_id = manner_of(service).answer_id("chatcmpl", identity)
+def _head(asked: _Asked, kind: str) -> dict[str, Any]:
+    service = asked.asking.service
+    answer_id = manner_of(service).answer_id("chatcmpl", asked.identity)
     request_record.name_answer(answer_id)
-    return head(service, body.model, kind, answer_id)
+    return head(service, asked.body.model, kind, answer_id)

@@ -12,13 +12,13 @@ from penstock.router.api.http.sse import ADMITTED, NO_ANSWER, AnswerEvent, strea
 from penstock.router.api.openai.bodies import CompletionBody
 from penstock.router.api.openai.completion_choice import Choice, Prompt
 from penstock.router.api.openai.completion_spec import is_prompt_only, parse
-from penstock.router.api.openai.envelope import DONE, count_usage, head
+from penstock.router.api.openai.envelope import DONE, Whole, count_usage, head
 from penstock.router.api.openai.manner import manner_of
 from penstock.router.engine.stream import Event, Token
 from penstock.router.generation import request_record
 from penstock.router.generation.answers import Answer, Answers, answering, mean_logprob, tokens_of
 from penstock.router.generation.asking import Asking
-from penstock.router.generation.identity import REPEAT, Identity, identify
+from penstock.router.generation.identity import REPEAT, Identity, Wish, identify
 from penstock.router.generation.service import Service, service_of
 from penstock.router.generation.spec import GenerationSpec
 
@@ -34,24 +34,34 @@ async def answer(request: web.Request, body: CompletionBody) -> web.StreamRespon
     """Returns the response of `/v1/completions` to `body`."""
     request_record.describe("text_completion", body.model)
     with Asking(service_of(request, body.model)) as asking:
-        service = asking.service
-        manner = manner_of(service)
-        specs = parse(body, service)
-        rendering = _KIND, body.model, body.logprobs is not None, bool(body.echo), bool(body.return_token_ids)
-        identity = await identify(
-            service, specs, wish_of(request), rendering, is_stream=bool(body.stream), flags=manner.flags)
-        headers = {**request_headers(service, *body.prompt), REPEAT: identity.text}
-        if body.stream:
-            events = _chunks(asking, body, specs, identity)
-            return await stream_events(
-                request, headers, events, manner.event, identity, last=DONE, waits=not manner.is_tgi)
-        return await _whole_answer(asking, body, specs, identity, headers)
+        wish = wish_of(request)
+        if not body.stream:
+            content, headers = await whole_answer(asking, body, wish)
+            return json_response(content, headers=headers)
+        specs, identity = await _read(asking.service, body, wish)
+        manner = manner_of(asking.service)
+        return await stream_events(
+            request, _headers(asking.service, body, identity), _chunks(asking, body, specs, identity), manner.event,
+            identity, last=DONE, waits=not manner.is_tgi)
 
 
-async def _whole_answer(
-    asking: Asking, body: CompletionBody, specs: list[GenerationSpec], identity: Identity, headers: dict[str, str]
-) -> web.Response:
+async def _read(service: Service, body: CompletionBody, wish: Wish) -> tuple[list[GenerationSpec], Identity]:
+    """Returns what is generated for each prompt, and which answers they get. Raises RouterError."""
+    specs = parse(body, service)
+    rendering = _KIND, body.model, body.logprobs is not None, bool(body.echo), bool(body.return_token_ids)
+    return specs, await identify(
+        service, specs, wish, rendering, is_stream=bool(body.stream), flags=manner_of(service).flags)
+
+
+def _headers(service: Service, body: CompletionBody, identity: Identity) -> dict[str, str]:
+    """Returns the headers that are known before the answers begin."""
+    return {**request_headers(service, *body.prompt), REPEAT: identity.text}
+
+
+async def whole_answer(asking: Asking, body: CompletionBody, wish: Wish) -> Whole:
+    """Returns the whole answers to all prompts. Raises RouterError."""
     service = asking.service
+    specs, identity = await _read(service, body, wish)
     start = _head(service, body, identity)
     async with answering(asking, specs, identity, is_stream=False) as answers:
         tokens = await tokens_of(answers)
@@ -66,7 +76,7 @@ async def _whole_answer(
             choices.append(choice.whole(tokens[best.index]))
     num_tokens = 0 if is_prompt_only(body) else sum(map(len, tokens))
     content = {**start, "choices": choices, "usage": count_usage(answers.each, num_tokens, num_candidates)}
-    return json_response(content, headers={**headers, **time_headers(answers.each, num_candidates)})
+    return Whole(content, {**_headers(service, body, identity), **time_headers(answers.each, num_candidates)})
 
 
 def _best(candidates: Sequence[Answer], tokens: list[list[Token]], number: int) -> list[Answer]:

@@ -2,13 +2,20 @@
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.router.generation.answers import Answer
 from penstock.router.generation.service import Service
 
 DONE = b"[DONE]"
 """The data of a stream's last event."""
+
+
+class Whole(NamedTuple):
+    """A whole answer: the object that is sent as JSON, and the headers beside it."""
+
+    content: dict[str, Any]
+    headers: dict[str, str]
 
 
 def head(service: Service, model: str | None, kind: str, answer_id: str) -> dict[str, Any]:

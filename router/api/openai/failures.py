@@ -33,14 +33,18 @@ def speaks_openai(request: web.Request) -> bool:
 
 
 def openai_response(error: RouterError) -> web.Response:
-    """Returns an answer in OpenAI's shape. OpenAI has 400 where TGI has 422."""
-    status = HTTPStatus.BAD_REQUEST if error.status == HTTPStatus.UNPROCESSABLE_ENTITY else error.status
-    return json_response(_body(error), status=status, headers=headers_of(error))
+    """Returns an answer in OpenAI's shape."""
+    return json_response(openai_body(error), status=openai_status(error), headers=headers_of(error))
+
+
+def openai_status(error: RouterError) -> int:
+    """Returns the status of a failure. OpenAI has 400 where TGI has 422."""
+    return HTTPStatus.BAD_REQUEST if error.status == HTTPStatus.UNPROCESSABLE_ENTITY else error.status
 
 
 def openai_event(error: RouterError) -> bytes:
     """Returns the data of the event that tells of a failure, which also says of which request."""
-    return orjson.dumps({**_body(error), "request_id": request_id.current()})
+    return orjson.dumps({**openai_body(error), "request_id": request_id.current()})
 
 
 def tgi_event(error: RouterError) -> bytes:
@@ -48,7 +52,8 @@ def tgi_event(error: RouterError) -> bytes:
     return orjson.dumps({"error": {"message": str(error), "http_status_code": HTTPStatus.UNPROCESSABLE_ENTITY}})
 
 
-def _body(error: RouterError) -> dict[str, Any]:
+def openai_body(error: RouterError) -> dict[str, Any]:
+    """Returns the object that tells of a failure in OpenAI's shape."""
     is_ours = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR or isinstance(error, GenerationError)
     kind = "server_error" if is_ours else _TYPES.get(error.status, "invalid_request_error")
     return {"error": {"message": error.reason, "type": kind, "param": error.param, "code": error.code}}

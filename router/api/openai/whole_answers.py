@@ -1,0 +1,54 @@
+"""OpenAI's routes without HTTP: from a url and a body to a whole answer, for lines of batches."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from penstock.router.api.http.body import to_body
+from penstock.router.api.openai import chat, completions
+from penstock.router.api.openai.bodies import ChatBody, CompletionBody, OpenAIBody
+from penstock.router.api.openai.envelope import Whole
+from penstock.router.errors import ValidationError
+from penstock.router.generation import request_record
+from penstock.router.generation.asking import Asking
+from penstock.router.generation.identity import Wish
+from penstock.router.generation.service import Services
+
+AnyBody = TypeVar("AnyBody", bound=OpenAIBody)
+
+
+@dataclass(frozen=True, slots=True)
+class WholeRoute(Generic[AnyBody]):
+    """A route whose answers can be had whole: the name of its operation, as in `RequestRecord`, the type of its body,
+    and the function that answers one."""
+
+    operation: str
+    schema: type[AnyBody]
+    answer: Callable[[Asking, AnyBody, Wish], Awaitable[Whole]]
+
+    async def ask(self, services: Services, content: Any, wish: Wish, needs_permits: bool) -> Whole:
+        """Answers a body that was parsed as JSON. Raises RouterError."""
+        body = to_body(content, self.schema)
+        if body.stream:
+            raise ValidationError("`stream` must be false where whole answers are asked for. Given: true")
+        request_record.describe(self.operation, body.model)
+        with Asking(services.named(body.model), needs_permits) as asking:
+            return await self.answer(asking, body, wish)
+
+
+ROUTES: Mapping[str, WholeRoute[Any]] = {
+    "/v1/chat/completions": WholeRoute("chat", ChatBody, chat.whole_answer),
+    "/v1/completions": WholeRoute("text_completion", CompletionBody, completions.whole_answer),
+}
+"""By url."""
+
+
+async def whole_answer(
+    services: Services, url: str, content: Any, wish: Wish | None = None, *, needs_permits: bool = True
+) -> Whole:
+    """Answers a body that was parsed as JSON as the route at `url`, one of ROUTES, does. Raises RouterError; a client
+    of HTTP is told of it by `openai_status` and `openai_body`.
+
+    Without `needs_permits` it takes none of the permits for requests: the caller bounds how many answers it asks for.
+    """
+    return await ROUTES[url].ask(services, content, wish or Wish(), needs_permits)

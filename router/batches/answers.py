@@ -1,0 +1,71 @@
+"""The answers to the lines of a batch: `{"id", "custom_id", "response", "error"}`, one JSON object a line."""
+
+import secrets
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+
+from penstock.router import request_id
+from penstock.router.api.http.failures import to_router_error
+from penstock.router.api.openai.failures import openai_body, openai_status
+from penstock.router.api.openai.whole_answers import whole_answer
+from penstock.router.batches.lines import Line
+from penstock.router.errors import Dropped, Overloaded, Unhealthy
+from penstock.router.generation import request_log
+from penstock.router.generation.identity import Wish
+from penstock.router.generation.request_record import recording
+from penstock.router.generation.service import Services
+
+
+@dataclass(frozen=True, slots=True)
+class LineAnswer:
+    """The answer to a line: the status and the body that the route would have answered over HTTP."""
+
+    custom_id: str
+    status: int
+    request_id: str
+    body: dict[str, Any]
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the body tells of an error."""
+        return self.status >= HTTPStatus.BAD_REQUEST
+
+    def to_json(self) -> bytes:
+        """Returns the line of the output."""
+        response = {"status_code": self.status, "request_id": self.request_id, "body": self.body}
+        return _line(self.custom_id, response, None)
+
+
+def no_answer(custom_id: str, code: str, message: str) -> bytes:
+    """Returns the line of the output for a line that was not asked, or not to the end; `message` says why."""
+    return _line(custom_id, None, {"code": code, "message": message})
+
+
+def _line(custom_id: str, response: dict[str, Any] | None, error: dict[str, Any] | None) -> bytes:
+    return orjson.dumps({"id": f"batch_req_{secrets.token_hex(16)}", "custom_id": custom_id, "response": response,
+                         "error": error}, option=orjson.OPT_APPEND_NEWLINE)
+
+
+async def answer_line(services: Services, line: Line) -> LineAnswer:
+    """Answers a line of a batch, as HTTP would; a failure is an answer, too. It takes no permits.
+
+    The `custom_id` is the idempotency key: a line that is asked again, after a restart or in another batch, gets the
+    same answer, also if it is sampled. Raises Overloaded or Unhealthy if it is to be asked again later.
+    """
+    with request_id.naming(None) as name, recording(f"POST {line.url} (batch)") as record:
+        status = Dropped.status
+        try:
+            body, _ = await whole_answer(services, line.url, line.body, Wish(key=line.custom_id), needs_permits=False)
+            status = int(HTTPStatus.OK)
+        except (Overloaded, Unhealthy) as error:
+            status = error.status
+            raise
+        except Exception as error:
+            failure = to_router_error(error)
+            status, body = openai_status(failure), openai_body(failure)
+        finally:
+            request_log.write(record, request_log.status_of(record, status))
+        return LineAnswer(line.custom_id, status, name, body)

@@ -1,0 +1,132 @@
+"""The lines of a batch's input, as OpenAI has them, `{"custom_id", "method", "url", "body"}`, one object a line."""
+
+from collections.abc import AsyncIterable, AsyncIterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from penstock.router.api.http.body import parse_json
+from penstock.router.api.openai.whole_answers import ROUTES
+from penstock.router.errors import Unreadable
+from penstock.router.generation.identity import MAX_KEY
+from penstock.router.limits import Limits
+
+_MAX_SHOWN = 100
+"""How many characters of a refused value the error repeats."""
+
+
+class RawLine(NamedTuple):
+    """A line as it was read: its place in the file, from 1 on, its bytes, and how many it has; those behind the most
+    that a line may have are not kept."""
+
+    number: int
+    content: bytes
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A request of a batch. `body` is an object whose fields nobody has looked at yet."""
+
+    number: int
+    custom_id: str
+    url: str
+    body: dict[str, Any]
+
+
+class LineError(ValueError):
+    """Raised for a line that is no request; the sentence says in which line which field is wrong. `code` is OpenAI's
+    word for the error, or one in its manner, and `param` the field."""
+
+    def __init__(self, number: int, sentence: str, code: str, param: str | None = None) -> None:
+        super().__init__(f"line {number}: {sentence}")
+        self.number = number
+        self.code = code
+        self.param = param
+
+
+async def raw_lines(parts: AsyncIterable[bytes], max_length: int) -> AsyncIterator[RawLine]:
+    """Yields the lines of a file that comes in parts, but for empty ones. Of a line at most `max_length` + 1 bytes are
+    held."""
+    number, length, kept = 1, 0, bytearray()
+    async for part in parts:
+        begin = 0
+        while (end := part.find(b"\n", begin)) >= 0:
+            length += end - begin
+            kept += part[begin:min(end, begin + max_length + 1 - len(kept))]
+            if kept.strip():
+                yield RawLine(number, bytes(kept), length)
+            number, length, begin = number + 1, 0, end + 1
+            kept.clear()
+        length += len(part) - begin
+        kept += part[begin:begin + max_length + 1 - len(kept)]
+    if kept.strip():
+        yield RawLine(number, bytes(kept), length)
+
+
+def read_line(raw: RawLine, limits: Limits, endpoint: str | None = None) -> Line:
+    """Returns the request that a line is, which must be for `endpoint` if one is given. Raises LineError.
+
+    Whether the body has the route's fields is seen when it is answered: such a request fails alone.
+    """
+    number, content, length = raw
+    if length > limits.payload_limit:
+        raise LineError(number, f"it must have at most {limits.payload_limit} bytes. Given: {length}", "line_too_long")
+    try:
+        found = parse_json(content, limits)
+    except Unreadable as error:
+        raise LineError(number, f"it can't be read: {str(error).partition(': ')[2]}", "invalid_json_line") from error
+    if not isinstance(found, dict):
+        raise LineError(number, f"it must be a JSON object. Given: {_show(found)}", "invalid_json_line")
+    line = Line(number, _text(number, found, "custom_id"), _text(number, found, "url"), _body(number, found))
+    if not 0 < len(line.custom_id) <= MAX_KEY:
+        raise LineError(number, f"`custom_id` must have 1 to {MAX_KEY} characters. Given: {len(line.custom_id)}",
+                        "invalid_custom_id", "custom_id")
+    if (method := _text(number, found, "method")) != "POST":
+        raise LineError(number, f"`method` must be POST. Given: {_show(method)}", "invalid_method", "method")
+    if line.url not in ROUTES:
+        raise LineError(number, f"`url` must be one of {', '.join(ROUTES)}. Given: {_show(line.url)}", "invalid_url",
+                        "url")
+    if endpoint is not None and line.url != endpoint:
+        raise LineError(number, f"`url` must be the batch's endpoint, {endpoint}. Given: {_show(line.url)}",
+                        "mismatched_url", "url")
+    return line
+
+
+def repeated(number: int, custom_id: str, first: int) -> LineError:
+    """Returns the error of a line whose `custom_id` the line of the number `first` has, too."""
+    return LineError(number, f"`custom_id` must be another one in each line. Given: {_show(custom_id)}, as in line "
+                     f"{first}", "duplicate_custom_id", "custom_id")
+
+
+def _text(number: int, found: dict[str, Any], field: str) -> str:
+    value = found.get(field)
+    if value is None:
+        raise LineError(number, f"missing field `{field}`", "missing_required_parameter", field)
+    if not isinstance(value, str):
+        raise LineError(number, f"`{field}` must be a string. Given: {_show(value)}", "invalid_type", field)
+    return value
+
+
+def _body(number: int, found: dict[str, Any]) -> dict[str, Any]:
+    body = found.get("body")
+    if body is None:
+        raise LineError(number, "missing field `body`", "missing_required_parameter", "body")
+    if not isinstance(body, dict):
+        raise LineError(number, f"`body` must be an object. Given: {_show(body)}", "invalid_type", "body")
+    if body.get("stream"):
+        raise LineError(number, f"`body.stream` must be false or absent, for a batch has whole answers. "
+                        f"Given: {_show(body['stream'])}", "invalid_value", "body.stream")
+    return body
+
+
+def _show(value: object) -> str:
+    match value:
+        case str():
+            return f"`{value[:_MAX_SHOWN]}`"
+        case bool() | int() | float():
+            return str(value).lower()[:_MAX_SHOWN]
+        case list():
+            return "a list"
+        case dict():
+            return "an object"
+    return "null"

@@ -1,0 +1,112 @@
+"""Answers to lines of batches: those of the routes over HTTP, errors included."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import orjson
+import pytest
+
+from penstock.router.api.openai.whole_answers import ROUTES, whole_answer
+from penstock.router.batches.answers import answer_line, no_answer
+from penstock.router.batches.lines import Line
+from penstock.router.errors import Overloaded, Unhealthy, ValidationError
+from penstock.router.generation.service import SERVICES, Services
+from tests.fakes import LIMITS
+from tests.router.api.conftest import Server, Start
+from tests.router.api.openai.chats import HELLO
+
+BODIES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": HELLO, "seed": 5, "temperature": 1.0, "n": 2, "max_tokens": 4},
+    "/v1/completions": {"prompt": ["One", "Two"], "seed": 5, "temperature": 1.0, "logprobs": 2, "max_tokens": 4},
+}
+
+
+def services_of(server: Server) -> Services:
+    app = server.client.app
+    assert app is not None
+    return app[SERVICES]
+
+
+def without_time(content: dict[str, Any]) -> dict[str, Any]:
+    return {**content, "created": 0}
+
+
+@contextmanager
+def no_permits(server: Server) -> Iterator[None]:
+    """Has the block run while clients have all permits."""
+    server.groups.take_permits(LIMITS.max_concurrent_requests)
+    yield
+    server.groups.return_permits(LIMITS.max_concurrent_requests)
+
+
+@pytest.fixture
+async def chatty(start: Start, demo: Any) -> Server:
+    return await start(template=demo)
+
+
+@pytest.mark.parametrize("url", ROUTES)
+async def test_the_answer_of_a_line_is_that_of_http(chatty: Server, url: str) -> None:
+    response = await chatty.post(url, BODIES[url])
+    assert response.status == 200, await response.text()
+    with no_permits(chatty):  # which those of a batch don't need
+        answer = await answer_line(services_of(chatty), Line(1, "a", url, BODIES[url]))
+    assert answer.status == 200
+    assert without_time(answer.body) == without_time(await response.json())
+    line = orjson.loads(answer.to_json())
+    assert line.pop("id").startswith("batch_req_")
+    assert line == {"custom_id": "a", "error": None, "response": {
+        "status_code": 200, "request_id": answer.request_id, "body": answer.body}}
+    assert chatty.series()["tgi_request_success"] == 2
+    await chatty.until_idle()
+
+
+@pytest.mark.parametrize(("url", "body"), [
+    ("/v1/completions", {}), ("/v1/completions", {"prompt": "One", "max_tokens": "x"}),
+    ("/v1/completions", {"prompt": "One", "temperature": -1.0}), ("/v1/chat/completions", {"messages": []}),
+    ("/v1/chat/completions", {"messages": HELLO, "n": 0}),
+])
+async def test_the_error_of_a_line_is_that_of_http(chatty: Server, url: str, body: dict[str, Any]) -> None:
+    response = await chatty.post(url, body)
+    answer = await answer_line(services_of(chatty), Line(1, "a", url, body))
+    assert (answer.status, answer.body) == (response.status, await response.json())
+    assert answer.status == 400
+    assert answer.has_failed
+
+
+async def test_a_fault_of_the_server_is_an_answer(chatty: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.router.api.openai.completions.parse", None)
+    answer = await answer_line(services_of(chatty), Line(1, "a", "/v1/completions", {"prompt": "One"}))
+    assert (answer.status, answer.body["error"]["code"]) == (500, "internal_error")
+
+
+async def test_a_line_for_a_group_that_is_gone_is_to_be_asked_again(chatty: Server) -> None:
+    chatty.fleet.may_answer.clear()
+    chatty.fleet.may_open.clear()
+    chatty.engine.give_up()
+    with pytest.raises(Unhealthy):
+        await answer_line(services_of(chatty), Line(1, "a", "/v1/completions", {"prompt": "One"}))
+    chatty.fleet.may_open.set()
+
+
+async def test_a_whole_answer_may_need_permits_and_is_not_streamed(chatty: Server) -> None:
+    with no_permits(chatty), pytest.raises(Overloaded):
+        await whole_answer(services_of(chatty), "/v1/completions", {"prompt": "One"})
+    with pytest.raises(ValidationError, match="`stream` must be false"):
+        await whole_answer(services_of(chatty), "/v1/completions", {"prompt": "One", "stream": True})
+
+
+async def test_a_line_that_is_asked_again_has_the_same_seed(chatty: Server) -> None:
+    body = {"prompt": "One", "temperature": 1.0, "max_tokens": 2}
+
+    async def named(custom_id: str) -> str:
+        return (await answer_line(services_of(chatty), Line(1, custom_id, "/v1/completions", body))).body["id"]
+
+    assert await named("a") == await named("a") != await named("b")
+
+
+def test_a_line_without_an_answer() -> None:
+    line = orjson.loads(no_answer("a", "batch_expired", "It was not answered in time."))
+    assert line.pop("id").startswith("batch_req_")
+    assert line == {"custom_id": "a", "response": None,
+                    "error": {"code": "batch_expired", "message": "It was not answered in time."}}
