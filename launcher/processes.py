@@ -140,9 +140,18 @@ class Process:
         text = self._held + chunk
         end = (text.rfind(b"\n") + 1 if len(chunk) == REMEMBERED_BYTES else 0) or len(text)
         self._held = text[end:]
-        with suppress(OSError):
-            sys.stderr.buffer.write(text[:end])
+        _pass_on(text[:end])
+
+
+def _pass_on(errors: bytes) -> None:
+    """Writes the lines of a process's stderr on this one's, which in a notebook takes texts alone, and in a test may be
+    closed."""
+    with suppress(OSError, ValueError):
+        if hasattr(sys.stderr, "buffer"):
+            sys.stderr.buffer.write(errors)
             sys.stderr.buffer.flush()
+        else:
+            sys.stderr.write(errors.decode(errors="replace"))
 
 
 def _is_reaped(group: int) -> bool:

@@ -94,7 +94,7 @@ def router_programs(
 ) -> list[Program]:
     """Makes the router's program, and those of the processes that answer clients beside it, if it does not do so
     itself; each has one of `notices_fds`. Raises InvalidArgument if there are too many adapters."""
-    router = _router_config(config, checkpoint, folder, listen_fd, notices_fds[0], adapters)
+    router = router_config(config, checkpoint, folder, listen_fd, notices_fds[0], adapters)
     if config.api_workers == 1:
         return [_router_program("the router", router)]
     router = replace(router, engine_socket=folder.engine_socket, metrics_folder=folder.metrics)
@@ -109,10 +109,11 @@ def num_routers(config: LauncherConfig) -> int:
     return 1 if config.api_workers == 1 else 1 + config.api_workers
 
 
-def _router_config(
+def router_config(
     config: LauncherConfig, checkpoint: Checkpoint, folder: SocketFolder, listen_fd: int, notices_fd: int,
-    adapters: Sequence[AdapterSource],
+    adapters: Sequence[AdapterSource] = (),
 ) -> RouterConfig:
+    """Makes the settings of a router; file descriptors are -1 where it is no process of its own."""
     return config.for_router(
         model_dir=checkpoint.path, tokenizer_json=checkpoint.tokenizer or checkpoint.path / TOKENIZER,
         revision=checkpoint.revision, made_of=config.model_id if checkpoint.made_of else None,

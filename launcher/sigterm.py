@@ -25,7 +25,11 @@ def unwind() -> None:
 def heard_in_waits() -> Iterator[None]:
     """Has SIGTERM and Ctrl-C end the process at once wherever it is in the block: Python calls handlers in the main
     thread alone, not while that waits for the address of a host, and an exception from there can leave locks of a pool
-    of threads closed. Without `end_at_once` before it, it changes nothing for SIGTERM."""
+    of threads closed. Without `end_at_once` before it, it changes nothing for SIGTERM. Other threads are never called,
+    and wait as they are."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     told, tell = os.pipe()
     os.set_blocking(tell, False)
     before = signal.set_wakeup_fd(tell, warn_on_full_buffer=False)

@@ -1,1 +1,27 @@
-"""Penstock, a server for large language models; its packages lie beside this folder, which links to them."""
+"""Penstock, a server for large language models; its packages lie beside this folder, which links to them.
+
+What a program uses without a server is imported from here, by vLLM's names."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.offline.async_llm import AsyncLLM
+    from penstock.offline.llm import LLM
+    from penstock.offline.outputs import CompletionOutput, LoRARequest, RequestOutput
+    from penstock.offline.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
+
+__all__ = ["LLM", "AsyncLLM", "CompletionOutput", "LoRARequest", "RequestOutput", "RequestOutputKind",
+           "SamplingParams", "StructuredOutputsParams"]
+
+_PLACES = {
+    "AsyncLLM": "async_llm", "LLM": "llm", "CompletionOutput": "outputs", "LoRARequest": "outputs",
+    "RequestOutput": "outputs", "RequestOutputKind": "sampling_params", "SamplingParams": "sampling_params",
+    "StructuredOutputsParams": "sampling_params"}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a name when it is first used: the commands do without."""
+    if name not in _PLACES:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    return getattr(import_module(f"penstock.offline.{_PLACES[name]}"), name)

@@ -12,9 +12,7 @@ from typing import TypeVar
 
 import uvloop
 
-from penstock.contract.facts import Facts
 from penstock.router import logs
-from penstock.router.adapters.registry import Registry
 from penstock.router.app import end_router
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.config import RouterConfig
@@ -31,7 +29,8 @@ from penstock.router.metrics.metrics import Metrics
 from penstock.router.metrics.processes import Processes
 from penstock.router.metrics.vllm import VllmNames
 from penstock.router.notices import giving_signs
-from penstock.router.serving import LAST_WORDS_SECONDS, answer, describe, server_info
+from penstock.router.parts import registry_of, server_info
+from penstock.router.serving import LAST_WORDS_SECONDS, answer, describe
 from penstock.router.text.encoding import TokenizerError
 from penstock.router.text.tokenizer import Tokenizer
 from penstock.system.arguments import USAGE_ERROR, InvalidArgument
@@ -110,7 +109,7 @@ class RouterProcess:
             facts = await self._unless_stopped(finding.first())
             if facts is None:
                 return
-            limits, adapters = Limits.resolve(config, facts), _adapters(config, facts)
+            limits, adapters = Limits.resolve(config, facts), registry_of(config, facts)
             metrics = _metrics(config, limits)
             engine = finding.groups(limits, metrics, adapters)
             self.launcher.tell(engine)
@@ -193,15 +192,6 @@ def _metrics(config: RouterConfig, limits: Limits) -> Metrics:
     """Returns the series of this process and, since the launcher has started it, of all that the launcher runs."""
     return Metrics(limits, config.metrics_folder, config.member, processes=Processes(os.getppid()),
                    vllm=VllmNames(config.model_id) if config.vllm_metrics else None)
-
-
-def _adapters(config: RouterConfig, facts: Facts) -> Registry:
-    """Returns the adapters that requests may name. Raises InvalidArgument if there are any and the model takes none."""
-    if (config.adapters or config.allow_runtime_adapters) and not facts.takes_adapters:
-        option = "lora_adapters" if config.adapters else "allow_runtime_adapters"
-        raise InvalidArgument(f"`{option}`: {config.model_id}, as it is computed here ({facts.implementation}), takes "
-                              "no adapters; merge one into the model, or leave the option out")
-    return Registry(config.adapters, config.model_id, facts.dtype, config.max_adapter_memory)
 
 
 if __name__ == "__main__":

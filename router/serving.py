@@ -10,20 +10,19 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from penstock.contract.facts import Facts
-from penstock.router import environment, tls
+from penstock.router import tls
 from penstock.router.api.http.access import Access
 from penstock.router.api.http.site import Site
 from penstock.router.api.route_table import vertex_routes
 from penstock.router.app import make_app, make_runner
 from penstock.router.config import RouterConfig
-from penstock.router.generation.service import ServerInfo, Service, Services
+from penstock.router.generation.service import Service, Services
 from penstock.router.keys import Keys
 from penstock.router.limits import Limits
 from penstock.router.memory_ceiling import memory_ceiling
 from penstock.system import addresses
 from penstock.system.arguments import InvalidArgument
 from penstock.system.heap import freeze_heap
-from penstock.system.release import VERSION
 
 if TYPE_CHECKING:
     from penstock.router.tracing.middleware import Tracing
@@ -34,13 +33,6 @@ BACKLOG = 1024
 """How many clients may wait until they are accepted, also while a new router starts."""
 LAST_WORDS_SECONDS = 0.5
 """How long the answers to requests that were given up may take; less than the launcher waits for the router's end."""
-
-
-def server_info(config: RouterConfig, facts: Facts) -> ServerInfo:
-    """Returns the server's description of its model and of itself."""
-    return ServerInfo(model_id=config.model_id, model_sha=config.revision,
-                      version=VERSION,
-                      compute_type=config.compute_type or environment.compute_type(facts))
 
 
 async def answer(

@@ -14,26 +14,30 @@ import pytest
 from tests.paths import ROOT
 
 PACKAGES = ("penstock", "launcher", "router", "shard", "kernels", "contract", "checkpoints", "protos", "telemetry",
-            "system", "client", "bench", "quantization", "cluster")
+            "system", "client", "bench", "quantization", "cluster", "offline")
 MAX_LINES = 400
 GENERATED = "_pb2"
 
 FORBIDDEN = {
     "launcher": {"penstock.router.api", "penstock.router.engine", "penstock.router.generation", "penstock.router.rpc",
                  "penstock.router.scheduling", "penstock.router.app", "penstock.router.__main__", "penstock.shard",
-                 "penstock.kernels", "penstock.bench", "penstock.quantization", "penstock.cluster", "torch", "triton",
-                 "transformers", "safetensors", "numpy"},
+                 "penstock.kernels", "penstock.bench", "penstock.quantization", "penstock.cluster", "penstock.offline",
+                 "torch", "triton", "transformers", "safetensors", "numpy"},
     "checkpoints": {"penstock.launcher", "penstock.router", "penstock.shard", "penstock.kernels", "penstock.protos",
                     "torch", "transformers"},
     "router": {"penstock.launcher", "penstock.shard", "penstock.kernels", "penstock.bench", "penstock.quantization",
-               "penstock.cluster",
+               "penstock.cluster", "penstock.offline",
                "torch", "triton", "transformers", "safetensors", "numpy"},
-    "shard": {"penstock.router", "penstock.launcher", "penstock.bench", "penstock.quantization", "penstock.cluster"},
+    "shard": {"penstock.router", "penstock.launcher", "penstock.bench", "penstock.quantization", "penstock.cluster",
+              "penstock.offline"},
     "kernels": {"penstock.router", "penstock.shard", "penstock.contract", "penstock.protos", "penstock.bench",
                 "penstock.quantization", "penstock.cluster"},
     "quantization": {"penstock.router", "penstock.bench", "penstock.cluster", "transformers"},
     "client": {"penstock.router", "penstock.shard", "penstock.kernels", "penstock.protos", "penstock.bench", "torch",
                "penstock.cluster"},
+    "offline": {"penstock.router.api", "penstock.router.rpc", "penstock.router.app", "penstock.router.__main__",
+                "penstock.router.front", "penstock.shard", "penstock.kernels", "penstock.bench", "penstock.protos",
+                "penstock.quantization", "penstock.cluster", "torch", "numpy", "transformers", "aiohttp", "grpc"},
     "telemetry": {"penstock.router", "penstock.shard", "penstock.kernels", "penstock.protos", "penstock.bench"},
     "contract": {"penstock.router", "penstock.shard", "penstock.kernels", "penstock.launcher", "torch", "numpy"},
 }
@@ -160,6 +164,7 @@ def stated(package: str) -> set[str] | None:
 
 
 ROOM_FOLDERS = ["launcher", "kernels", "contract", "checkpoints", "protos", "telemetry", "system", "client", "cluster",
+                "offline",
                 *(file.removesuffix("/__init__.py") for file in source_files("checkpoints", "router", "shard", "bench")
                   if file.count("/") > 1 and file.endswith("/__init__.py"))]
 
@@ -242,6 +247,10 @@ TRACING = ("opentelemetry", "penstock.telemetry")
 """Brought only where an endpoint is set."""
 
 
+HEAVY = ("pydantic", "click", "aiohttp", "grpc", "tokenizers", "tqdm", "torch", "numpy",
+         "penstock.launcher", "penstock.router")
+
+
 @pytest.mark.parametrize(("module", "absent"), [
     ("router.app", ("torch", "transformers", "triton", "numpy")),
     ("router.__main__", ("grpc_health.v1", "grpc_reflection.v1alpha", "penstock.router.rpc",
@@ -255,6 +264,8 @@ TRACING = ("opentelemetry", "penstock.telemetry")
                              "penstock.cluster")),
     ("cluster.cli", ("torch", "transformers", "numpy", "grpc", "aiohttp", "ray")),
     ("client", ("torch", "numpy", "grpc", "aiohttp", "transformers", "penstock.router")),
+    ("offline.llm", ("asyncio", *HEAVY)), ("offline.async_llm", HEAVY),
+    ("offline.model", ("torch", "numpy", "transformers", "penstock.router.api", "penstock.shard")),
     ("bench.cli", ("torch", "matplotlib", "transformers", "grpc", "aiohttp", "psutil")),
     ("bench.load.command", ("torch", "matplotlib", "transformers", "grpc", "psutil")),
 ])

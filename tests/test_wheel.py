@@ -25,8 +25,8 @@ from tests.paths import DEMO_MODEL, ROOT
 pytestmark = pytest.mark.slow
 
 LEFT_OUT = shutil.ignore_patterns(".*", "build", "__pycache__", "*.egg-info", "deploy", "*-sanitized.so")
-PACKAGES = {"bench", "checkpoints", "client", "cluster", "contract", "kernels", "launcher", "protos", "quantization",
-            "router", "shard", "system", "telemetry"}
+PACKAGES = {"bench", "checkpoints", "client", "cluster", "contract", "kernels", "launcher", "offline", "protos",
+            "quantization", "router", "shard", "system", "telemetry"}
 BODY = {"inputs": "def open(path):", "parameters": {"max_new_tokens": 12}}
 
 

@@ -107,6 +107,10 @@ class Renderer:
             raise TemplateError(reply["error"])
         return reply
 
+    def close(self) -> None:
+        """Ends the process; another one is started when it is needed."""
+        _end_all(self._processes)
+
 
 class Renderers:
     """Some renderers of the same templates, each for one thread at a time; as many threads may use them."""
@@ -141,6 +145,11 @@ class Renderers:
             return _once_more(renderer, question)
         finally:
             self._free.put(renderer)
+
+    def close(self) -> None:
+        """Ends all processes, at once."""
+        for renderer in self.each:
+            renderer.close()
 
 
 def _once_more(renderer: Renderer, question: str) -> str:

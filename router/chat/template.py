@@ -34,7 +34,7 @@ class ChatTemplate:
 
         One that can't be compiled is logged, and refuses every conversation.
         """
-        self._special_tokens = dict(special_tokens)
+        self.special_tokens = dict(special_tokens)
         self._templates = dict(templates)
         self._names = frozenset(templates)
         self._renderers = Renderers(dict(templates))
@@ -89,9 +89,14 @@ class ChatTemplate:
             add_generation_prompt = False
             messages, content = _marked(messages)
         text = self._renderers.render(name, {
-            "documents": None, **self._special_tokens, **variables, "messages": messages, "tools": tools,
+            "documents": None, **self.special_tokens, **variables, "messages": messages, "tools": tools,
             "add_generation_prompt": add_generation_prompt})
         return _cut(text, content) if continue_final_message else text
+
+    def close(self) -> None:
+        """Ends the threads and processes that render."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._renderers.close()
 
     def _choose(self, name: str | None, tools: list[dict[str, Any]] | None) -> str:
         if name is None:

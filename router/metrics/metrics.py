@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, values
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, values
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from penstock.contract.plan import Plan
@@ -295,6 +295,10 @@ class Metrics:
         self.groups.forget(group)
         self.adapters.forget(group)
         self._sum_up()
+
+    def collect(self) -> list[Metric]:
+        """Returns all series of this process."""
+        return [*self._registry.collect()]
 
     def exposition(self) -> bytes:
         """Returns all series, in the format CONTENT_TYPE."""

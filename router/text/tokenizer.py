@@ -98,6 +98,11 @@ class Tokenizer:
         """Tells whether a token is a mark for the model, such as the end of a turn, and no part of an answer's text."""
         return token_id in self._special_ids
 
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """The ids of all such tokens."""
+        return self._special_ids
+
     def special_id(self, text: str) -> int | None:
         """Returns the id of the special token `text`, if there is one."""
         return self._id_of_special.get(text)

@@ -13,11 +13,12 @@ import pytest
 
 from penstock.launcher.config import LauncherConfig
 from penstock.launcher.launch import main
-from penstock.router.__main__ import _adapters, serve
+from penstock.router.__main__ import serve
 from penstock.router.adapters.source import AdapterSource
 from penstock.router.config import RouterConfig
 from penstock.router.limits import LimitError, Limits
 from penstock.router.notices import Notice, NoticePipe, giving_signs
+from penstock.router.parts import registry_of
 from penstock.router.text.tokenizer import Tokenizer
 from penstock.system.arguments import InvalidArgument
 from penstock.system.signs import Sign
@@ -62,11 +63,11 @@ def test_adapters_of_a_model_that_takes_none(arguments: list[str]) -> None:
     facts = replace(FACTS, implementation="transformers")
     option = "allow_runtime_adapters" if arguments else "lora_adapters"
     with pytest.raises(InvalidArgument, match=rf"`{option}`: m, as it is computed here \(transformers\), takes no"):
-        _adapters(config(*arguments, adapters=sources), facts)
-    registry = _adapters(config(*arguments, adapters=sources), replace(facts, takes_adapters=True))
+        registry_of(config(*arguments, adapters=sources), facts)
+    registry = registry_of(config(*arguments, adapters=sources), replace(facts, takes_adapters=True))
     assert [source.name for source in registry] == [source.name for source in sources]
     assert registry.max_bytes == 2**30
-    assert len(_adapters(config(), facts)) == 0
+    assert len(registry_of(config(), facts)) == 0
 
 
 def lose_launcher(notices: NoticePipe) -> None:

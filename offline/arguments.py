@@ -1,0 +1,169 @@
+"""From the arguments of `LLM`, which have vLLM's names, to the settings of a launcher."""
+
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import click
+from pydantic import TypeAdapter, ValidationError
+
+from penstock.launcher import without_effect
+from penstock.launcher.config import LauncherConfig
+from penstock.launcher.options import CALLBACKS
+from penstock.offline.failures import as_error
+from penstock.offline.foreign_arguments import FOREIGN
+from penstock.system.arguments import InvalidArgument
+from penstock.system.setting import Setting, settings
+from penstock.system.settings import ServerSettings
+
+log = logging.getLogger(__name__)
+
+NAMES = {
+    "model": "model_id", "quantization": "quantize", "max_model_len": "max_total_tokens",
+    "max_num_seqs": "max_batch_size", "max_num_batched_tokens": "max_batch_prefill_tokens",
+    "gpu_memory_utilization": "cuda_memory_fraction", "download_dir": "huggingface_hub_cache",
+    "max_logprobs": "max_top_n_tokens",
+}
+"""Our settings that have other names in vLLM."""
+HERE = {name: name for name in (
+    "revision", "dtype", "kv_cache_dtype", "block_size", "activations", "model_impl", "rope_scaling", "rope_factor",
+    "kv_memory", "max_adapter_memory", "pipeline_depth", "speculate", "draft_model_id", "device", "deterministic",
+    "threads", "step_timeout", "max_shard_downtime", "startup_timeout", "poison_memory", "groups", "shard_tls_ca",
+    "shard_tls_cert", "shard_tls_key", "shard_tls_name", "shard_uds_path", "disable_grammar_support",
+    "watermark_gamma", "watermark_delta")}
+"""Those that an `LLM` has by their own names."""
+VALUES: Mapping[str, Mapping[object, object]] = {
+    "dtype": {"auto": None, "half": "float16", "float": "float32"},
+    "kv_cache_dtype": {"auto": None, "fp8": "fp8_e4m3fn", "fp8_e4m3": "fp8_e4m3fn"},
+    "quantization": {"gguf": None},
+}
+"""Values of vLLM, and ours for them."""
+MANY = 1 << 20
+"""More than anybody asks for at once: the caller's own memory bounds what it gives to be done."""
+FIXED = {
+    "max_concurrent_requests": MANY, "max_stop_sequences": MANY, "enable_prefill_logprobs": True,
+    "no_request_logs": True,
+}
+
+
+def launcher_config(arguments: Mapping[str, Any]) -> LauncherConfig:
+    """Returns the settings that the arguments ask for, of which absent ones are None. Raises TypeError for one that is
+    not taken, and ValueError for a value that is not."""
+    given = {name: value for name, value in arguments.items() if value is not None}
+    options = {**FIXED, **dict(_options(given))}
+    has_adapters = bool(given.get("enable_lora"))
+    try:
+        config = LauncherConfig.from_options(options)
+    except InvalidArgument as error:
+        raise as_error(InvalidArgument(in_given_words(error.message))) from error
+    if config.log_level == "INFO":  # a program tells its own story; the log has what went wrong
+        config = replace(config, log_level="WARNING", launcher_log_level="WARNING", shard_log_level="WARNING")
+    _tell_without_effect(given, config)
+    return replace(config, allow_runtime_adapters=has_adapters)
+
+
+def in_given_words(sentence: str) -> str:
+    """Returns a sentence with vLLM's names of settings, as the caller has written them."""
+    ours = {setting: name for name, setting in NAMES.items()}
+    return re.sub(r"`(\w+)`", lambda found: f"`{ours.get(found[1], found[1])}`", sentence)
+
+
+def _options(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yields the settings, by their own names."""
+    kinds = {each.name: (said, hint) for each, said, hint in settings(ServerSettings)}
+    for name, value in given.items():
+        setting = NAMES.get(name) or HERE.get(name)
+        if setting is not None:
+            value = VALUES.get(name, {}).get(value, value) if isinstance(value, str) else value
+            if value is not None:
+                yield setting, _checked(name, value, *kinds[setting])
+        elif name not in _MADE_OF:
+            _refuse_or_tell(name, value)
+    for name, make in _MADE_OF.items():
+        if name in given:
+            yield from make(given)
+
+
+def _checked(name: str, value: Any, said: Setting, hint: Any) -> Any:
+    """Returns a value as its setting has it, checked as on a command line."""
+    kind = said.attributes.get("type")
+    try:
+        if name == "groups":
+            return CALLBACKS[name](None, None, value if isinstance(value, str) else ",".join(value))
+        if isinstance(kind, click.ParamType):
+            return kind.convert(value, None, None)
+        return TypeAdapter(hint).validate_python(value)
+    except InvalidArgument as error:
+        raise ValueError(in_given_words(error.message)) from error
+    except click.UsageError as error:
+        raise ValueError(f"`{name}`: {error.message}") from error
+    except ValidationError as error:
+        raise ValueError(f"`{name}`: {error.errors()[0]['msg']}. Given: {value!r}") from error
+
+
+def _ranks(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    sizes = [given.get(name, 1) for name in ("tensor_parallel_size", "pipeline_parallel_size")]
+    for name, size in zip(("tensor_parallel_size", "pipeline_parallel_size"), sizes, strict=True):
+        if type(size) is not int or size < 1:
+            raise ValueError(f"`{name}` must be a number from 1 on. Given: {size!r}")
+    yield "num_shard", sizes[0] * sizes[1]
+    yield "pipeline_parallel_size", sizes[1]
+
+
+def _eager(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    if given["enforce_eager"]:
+        yield "cuda_graphs", (0,)
+
+
+def _speculative(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Reads vLLM's `speculative_config`: guesses are the text's own, or those of a draft model."""
+    asked = dict(given["speculative_config"])
+    method = asked.pop("method", "draft_model" if "model" in asked else "ngram")
+    number, model = asked.pop("num_speculative_tokens", None), asked.pop("model", None)
+    if asked:
+        raise ValueError(f"`{min(asked)}` of `speculative_config` is not taken")
+    if method not in ("ngram", "draft_model"):
+        raise ValueError("`method` of `speculative_config` must be ngram, for guesses from the text, or draft_model. "
+                         f"Given: {method!r}")
+    if type(number) is not int or number < 1:
+        raise ValueError("`num_speculative_tokens` of `speculative_config` must be a number from 1 on. "
+                         f"Given: {number!r}")
+    yield "speculate", number
+    if method == "draft_model":
+        if not isinstance(model, str):
+            raise ValueError(f"`model` of `speculative_config` must name the draft model. Given: {model!r}")
+        yield "draft_model_id", model
+
+
+def _nothing(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yields nothing: the argument is for another part of `LLM`."""
+    return iter(())
+
+
+_MADE_OF = {
+    "tensor_parallel_size": _ranks, "pipeline_parallel_size": _ranks, "enforce_eager": _eager,
+    "speculative_config": _speculative, "enable_lora": _nothing, "tokenizer": _nothing, "seed": _nothing}
+"""Arguments of which settings are made by a function, which gets all arguments."""
+
+
+def _refuse_or_tell(name: str, value: Any) -> None:
+    """Lets an argument pass that asks for nothing. Raises TypeError for one that is not known, and ValueError for a
+    value that can't be had; the log tells of one that changes nothing."""
+    found = FOREIGN.get(name)
+    if found is None:
+        raise TypeError(f"LLM takes no `{name}`")
+    if value in found.neutral:
+        return
+    if not found.is_told:
+        raise ValueError(f"`{name}` = {value!r} is not taken: {found.why}")
+    log.warning("`%s` has no effect: %s", name, found.why)
+
+
+def _tell_without_effect(given: Mapping[str, Any], config: LauncherConfig) -> None:
+    """Writes to the log which settings change nothing beside the others."""
+    for name in given:
+        for row in without_effect.TABLE:
+            if row.option == (NAMES.get(name) or HERE.get(name)) and row.is_so(vars(config)):
+                log.warning("`%s` has no effect: %s", name, row.why.format_map(vars(config)))

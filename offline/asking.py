@@ -1,0 +1,87 @@
+"""Asks a session for the answers to one prompt."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.launcher.adapters import find_all
+from penstock.offline.collector import Collector
+from penstock.offline.event_loop import in_daemon_thread
+from penstock.offline.failures import as_error
+from penstock.offline.outputs import LoRARequest, RequestOutput
+from penstock.offline.prompts import Prompt
+from penstock.offline.sampling_params import SamplingParams
+from penstock.offline.session import Session
+from penstock.offline.specs import spec_of
+from penstock.router.adapters.source import AdapterSource
+from penstock.router.generation.answers import answering
+from penstock.router.generation.asking import Asking
+from penstock.router.generation.identity import Wish, identify
+from penstock.router.generation.service import Service
+from penstock.system.setting import AskedAdapter
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A prompt and how it is to be answered; `seed` is for parameters without one."""
+
+    request_id: str
+    prompt: Prompt
+    params: SamplingParams
+    seed: int | None = None
+    lora_request: LoRARequest | None = None
+
+
+@dataclass(slots=True)
+class Asked:
+    """A question that is being answered. What it has so far can be read at any time in the session's loop."""
+
+    question: Question
+    collector: Collector = field(init=False)
+    has_begun: bool = False
+    """Whether there are answers, or will be."""
+
+    async def run(
+        self, session: Session, service: Service, on_tokens: Callable[["Asked"], Any] = lambda asked: None
+    ) -> RequestOutput:
+        """Returns the output once all answers have ended, and calls `on_tokens` whenever there are more tokens. Raises
+        ValueError for what can't be asked, and RuntimeError if there is no answer."""
+        question = self.question
+        self.collector = Collector(question.request_id, question.prompt.text, question.params, service.tokenizer,
+                                   question.lora_request)
+        try:
+            adapter = None if question.lora_request is None else await _adapter(service, question.lora_request)
+            spec = spec_of(question.prompt, question.params, service, question.seed, adapter)
+            with Asking(service) as asking:
+                identity = await identify(service, [spec], Wish(), ("offline",), is_stream=False)
+                async with answering(asking, [spec], identity, is_stream=False) as answers:
+                    self.collector.begin(answers.each)
+                    self.has_begun = True
+                    async for answer, event in answers:
+                        self.collector.take(answer, event)
+                        on_tokens(self)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            raise session.failure or as_error(error) from error
+        return self.collector.output()
+
+
+async def _adapter(service: Service, asked: LoRARequest) -> str:
+    """Returns the name of an adapter, which is added to those that are known if it is not. Raises ValueError."""
+    if not isinstance(asked, LoRARequest):
+        raise TypeError(f"`lora_request` must be a LoRARequest. Given: {type(asked).__name__}")
+    if not service.allows_runtime_adapters:
+        raise ValueError("`lora_request` needs an LLM that was made with `enable_lora=True`")
+    known = next((source for source in service.adapters if source.name == asked.lora_name), None)
+    if known is not None:
+        if known.origin != asked.lora_path:
+            raise ValueError(f"there is an adapter {asked.lora_name!r} already, of {known.origin}")
+        return known.name
+    sources: tuple[AdapterSource, ...] = await in_daemon_thread(
+        find_all, [AskedAdapter(asked.lora_name, asked.lora_path)], service.info.model_id, None, False)
+    [source] = sources
+    if source.name not in service.adapters:  # another request may have come first
+        await service.adapters.add(source)
+    return source.name

@@ -1,0 +1,82 @@
+"""Asks for the answers to many prompts, as many at once as the model computes and some more."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from penstock.offline.asking import Asked, Question
+from penstock.offline.model import Model
+from penstock.offline.outputs import LoRARequest, Metric, PromptScore, RequestOutput
+from penstock.offline.progress import shown
+from penstock.offline.prompts import Prompt
+from penstock.offline.sampling_params import SamplingParams
+from penstock.router.generation.service import Service
+
+T = TypeVar("T")
+
+WAITING_SHARE = 2
+"""How many times as many prompts are asked at once as run: the next must be there when one ends, but thousands that
+wait in the scheduler would help nobody."""
+
+
+def answer(
+    model: Model, prompts: Sequence[Prompt], sampling_params: SamplingParams | Sequence[SamplingParams] | None,
+    lora_request: LoRARequest | Sequence[LoRARequest | None] | None, use_tqdm: bool | Callable[..., object],
+) -> list[RequestOutput]:
+    """Returns the answers to prompts, in their order."""
+    number, service = len(prompts), model.service
+    params = _each("sampling_params", SamplingParams() if sampling_params is None else sampling_params, number)
+    adapters = _each("lora_request", lora_request, number)
+    questions = [Question(model.next_id(), prompt, own, model.next_seed(), adapter)
+                 for prompt, own, adapter in zip(prompts, params, adapters, strict=True)]
+    with shown(use_tqdm, number, "Prompts") as tell:
+        return model.loop.run(_answer_all(model, service, questions, tell))
+
+
+def _each(name: str, given: T | Sequence[T], number: int) -> Sequence[T]:
+    """Returns a value for each prompt. Raises ValueError for a list of another length."""
+    if not isinstance(given, Sequence):
+        return [given] * number
+    if len(given) != number:
+        raise ValueError(f"`{name}` must be one, or one for each of {number} prompts. Given: {len(given)}")
+    return given
+
+
+async def _answer_all(
+    model: Model, service: Service, questions: Iterable[Question], tell: Callable[[RequestOutput], None]
+) -> list[RequestOutput]:
+    """Returns the outputs of all questions in their order. The first error ends all of them."""
+    places = asyncio.Semaphore(WAITING_SHARE * service.limits.max_slots)
+
+    async def one(question: Question) -> RequestOutput:
+        try:
+            output = await Asked(question).run(model.session, service)
+            tell(output)
+            return output
+        finally:
+            places.release()
+
+    running: list[asyncio.Task[RequestOutput]] = []
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for question in questions:
+                await places.acquire()
+                running.append(tasks.create_task(one(question)))
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None
+    return [task.result() for task in running]
+
+
+def scores(outputs: Iterable[RequestOutput]) -> list[PromptScore]:
+    """Returns the prompts' own logprobs, of outputs that have them."""
+    return [PromptScore(output.prompt, output.prompt_token_ids, [
+                None if position is None else position[token_id].logprob
+                for token_id, position in zip(output.prompt_token_ids, output.prompt_logprobs or (), strict=True)])
+            for output in outputs]
+
+
+def metrics(service: Service) -> list[Metric]:
+    """Returns the series of a model."""
+    return [Metric(sample.name, family.type, sample.labels, sample.value)
+            for family in service.metrics.collect() for sample in family.samples
+            if not sample.name.endswith("_created")]

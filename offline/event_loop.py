@@ -1,0 +1,96 @@
+"""An event loop in a thread of its own, so that programs need none, or may have one that runs already."""
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+CLOSED = "the LLM is closed"
+END_SECONDS = 15.0
+"""How long the end of all that runs may take. Shards that are killed end within milliseconds, but the system may be
+busy, or a disk not answer."""
+
+
+class EventLoop:
+    """Runs coroutines in its own thread, which does not keep the process from ending."""
+
+    def __init__(self, name: str) -> None:
+        # Not one that the program has chosen: in this one a process may be started from any thread.
+        self._loop = asyncio.SelectorEventLoop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Starts a coroutine; to cancel the future cancels it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Waits for a coroutine and returns its result. Ctrl-C cancels it. Raises RuntimeError if the loop ends."""
+        running = self.submit(work)
+        try:
+            return running.result()
+        except CancelledError:
+            raise RuntimeError(CLOSED) from None
+        except BaseException:
+            running.cancel()
+            raise
+
+    async def result(self, work: Coroutine[Any, Any, T]) -> T:
+        """Waits as `run` does, in any event loop."""
+        running = self.submit(work)
+        try:
+            return await asyncio.wrap_future(running)
+        except asyncio.CancelledError:
+            if self._thread.is_alive():
+                raise
+            raise RuntimeError(CLOSED) from None
+
+    def close(self) -> None:
+        """Cancels all that runs, and waits for its end; called once."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(END_SECONDS)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.run_until_complete(_cancel_all())
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+
+
+async def _cancel_all() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def in_daemon_thread(work: Any, *arguments: Any) -> Any:
+    """Returns what a function returns that may wait for long, as for a download. Its thread does not keep the process
+    from ending, nor the loop."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Any] = loop.create_future()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if not done.done():
+            done.set_result(result) if error is None else done.set_exception(error)
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = work(*arguments)
+        except BaseException as found:
+            error = found
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=run, name="penstock-files", daemon=True).start()
+    return await done

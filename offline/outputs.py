@@ -1,0 +1,101 @@
+"""The nouns that a program gets back, by vLLM's names, and the adapter that it may name."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class LoRARequest:
+    """An adapter (LoRA) that is to answer: the name by which it is known, and the folder of its files, or a name on
+    the Hugging Face Hub. vLLM's number is taken for the sake of its programs; the name alone tells adapters apart."""
+
+    lora_name: str
+    lora_int_id: int
+    lora_path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Logprob:
+    """The logprob of a token, and its rank among all tokens, which is 1 for the likeliest; None if it is unknown, for
+    it is not among those that were asked for."""
+
+    logprob: float
+    rank: int | None = None
+    decoded_token: str | None = None
+
+
+Logprobs = dict[int, Logprob]
+"""At one position, by token id: the token itself and the likeliest ones."""
+
+
+@dataclass(slots=True)
+class CompletionOutput:
+    """One answer to a prompt. `token_ids` have the token that ended it, `text` does not."""
+
+    index: int
+    text: str
+    token_ids: list[int]
+    cumulative_logprob: float | None = None
+    logprobs: list[Logprobs] | None = None
+    finish_reason: Literal["stop", "length", "abort"] | None = None
+    """None while the answer goes on."""
+    stop_reason: int | str | None = None
+    """The stop string or the token of `stop_token_ids` that ended it, if one did."""
+    lora_request: LoRARequest | None = None
+
+    def finished(self) -> bool:
+        """Tells whether the answer has come to its end."""
+        return self.finish_reason is not None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTimes:
+    """Where the time of a request went, in seconds."""
+
+    queue: float
+    inference: float
+
+
+@dataclass(slots=True)
+class RequestOutput:
+    """A prompt and its answers."""
+
+    request_id: str
+    prompt: str | None
+    """None if the prompt was token ids."""
+    prompt_token_ids: list[int]
+    outputs: list[CompletionOutput]
+    finished: bool
+    prompt_logprobs: list[Logprobs | None] | None = None
+    """An entry for each token of the prompt; the first has none."""
+    lora_request: LoRARequest | None = None
+    num_cached_tokens: int | None = None
+    """How many of the prompt's tokens were in the prefix cache."""
+    times: RequestTimes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PromptScore:
+    """How likely a model finds a prompt: the logprob of each of its tokens after those before it. The first has
+    none."""
+
+    prompt: str | None
+    prompt_token_ids: list[int]
+    logprobs: list[float | None]
+
+    @property
+    def cumulative_logprob(self) -> float:
+        """The logprob of the whole prompt after its first token."""
+        return sum(each for each in self.logprobs if each is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One series, as Prometheus would have it."""
+
+    name: str
+    kind: str
+    """counter, gauge or histogram."""
+    labels: Mapping[str, str]
+    value: float

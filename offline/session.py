@@ -1,0 +1,164 @@
+"""A model and the parts of a router that answer with it, from their start to their end, in one event loop."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from penstock.checkpoints.tokenizers.place import tokenizer_of
+from penstock.launcher import draft_model, hub
+from penstock.launcher.config import LauncherConfig
+from penstock.launcher.group import GroupKeeper, Loss
+from penstock.launcher.hub import Checkpoint
+from penstock.launcher.processes import Cause
+from penstock.launcher.programs import group_programs, router_config
+from penstock.launcher.shard_memory import shard_memories
+from penstock.launcher.socket_folder import SocketFolder, socket_folder
+from penstock.launcher.supervisor import NoGroup, background
+from penstock.offline.event_loop import in_daemon_thread
+from penstock.router import logs
+from penstock.router.chat.template import ChatTemplate
+from penstock.router.config import RouterConfig
+from penstock.router.generation.poison_memory import PoisonMemory
+from penstock.router.generation.service import Service
+from penstock.router.grammar.compiler import GrammarCompiler
+from penstock.router.groups.finding import Finding
+from penstock.router.groups.groups import Groups
+from penstock.router.limits import Limits
+from penstock.router.metrics.metrics import Metrics
+from penstock.router.parts import registry_of, server_info
+from penstock.router.text.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class NoShards(RuntimeError):
+    """Raised when the shards can't be started, or not again; the message has their own last words."""
+
+    def __init__(self, loss: Loss) -> None:
+        super().__init__("\n".join(map(_told, loss.causes)))
+
+
+class Session:
+    """Starts the shards of a model, unless `groups` of the settings names others, and what answers with them.
+
+    `live` runs until it is cancelled; then no process, socket or memory is left. `tokenizer` is the name of a model
+    whose tokenizer and chat template are used instead of the model's own.
+    """
+
+    def __init__(self, config: LauncherConfig, tokenizer: str | None = None) -> None:
+        self._config = config
+        self._tokenizer = tokenizer
+        self._engine: Groups | None = None
+        self.opened: Future[Service] = Future()
+        """Has the service once it can answer, or the error for which it never will."""
+        self.failure: Exception | None = None
+        """Why nothing is answered any more."""
+
+    async def live(self) -> None:
+        """Serves until it is cancelled."""
+        try:
+            async with AsyncExitStack() as stack:
+                service, works = await self._open(stack)
+                self.opened.set_result(service)
+                await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
+                self._fail(next(work for work in works if work.done()), service)
+                await asyncio.get_running_loop().create_future()  # until it is cancelled
+        except BaseException as error:
+            if self.opened.done():
+                raise
+            self.opened.set_exception(error)
+
+    def _fail(self, work: asyncio.Task[Any], service: Service) -> None:
+        """Notes why nothing can be answered any more, after the shards were given up or the engine has failed."""
+        result = work.exception() or work.result()
+        self.failure = NoShards(result) if isinstance(result, Loss) else RuntimeError(f"the engine failed: {result!r}")
+        log.error("%s", self.failure)
+        service.engine.give_up()
+
+    async def _open(self, stack: AsyncExitStack) -> tuple[Service, list[asyncio.Task[Any]]]:
+        """Returns the service, and the tasks that run as long as it can answer."""
+        checkpoint, spoken = await self._find()
+        folder = stack.enter_context(socket_folder(self._config.shard_uds_path, self._config.num_shard))
+        checkpoint = stack.enter_context(hub.in_directory(checkpoint, folder.path))
+        checkpoint = replace(checkpoint, tokenizer=tokenizer_of(spoken or checkpoint.path))
+        config = router_config(self._config, checkpoint, folder, -1, -1)
+        if spoken is not None:
+            config = replace(config, model_dir=spoken)
+        keeping = await stack.enter_async_context(background(self._keep_shards(checkpoint, folder)))
+        service = await _unless_ended(keeping, self._make_service(stack, config))
+        driving = await stack.enter_async_context(background(service.engine.run()))
+        return service, [keeping, driving]
+
+    async def _find(self) -> tuple[Checkpoint, Path | None]:
+        """Finds the files of the model, its draft model and its tokenizer, and downloads those that aren't here."""
+        config = self._config
+        has_bars = logs.has_bars(config.json_output)
+        found: Checkpoint = await in_daemon_thread(partial(
+            hub.find, config.model_id, config.revision, config.huggingface_hub_cache, has_bars,
+            needs_weights=config.groups is None))
+        draft = await in_daemon_thread(draft_model.find, config, has_bars)
+        if self._tokenizer is None:
+            return replace(found, draft=draft), None
+        spoken: Checkpoint = await in_daemon_thread(partial(
+            hub.find, self._tokenizer, None, config.huggingface_hub_cache, has_bars, needs_weights=False))
+        return replace(found, draft=draft), spoken.path
+
+    async def _keep_shards(self, checkpoint: Checkpoint, folder: SocketFolder) -> Loss | None:
+        """Keeps the shards running, if they are to be ours. Returns how they were lost for good."""
+        config = self._config
+        end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if config.groups is not None:
+            await NoGroup().keep(end)
+            return None
+        with shard_memories(config.num_shard) as memories:
+            sockets = [f"unix:{folder.socket(rank)}" for rank in config.ranks]
+            group = GroupKeeper(
+                group_programs(config, checkpoint, folder, memories), sockets, config.step_timeout,
+                config.startup_timeout, memories, on_progress=self._keep_waiting)
+            return await group.keep(end)
+
+    def _keep_waiting(self) -> None:
+        if self._engine is not None:
+            self._engine.keep_waiting()
+
+    async def _make_service(self, stack: AsyncExitStack, config: RouterConfig) -> Service:
+        """Waits for the group, and makes what answers with it."""
+        tokenizer: Tokenizer = await in_daemon_thread(
+            Tokenizer.load, config.tokenizer_json, config.validation_workers)
+        stack.callback(tokenizer.close)
+        template: ChatTemplate | None = await in_daemon_thread(ChatTemplate.load, config.model_dir)
+        if template is not None:
+            stack.callback(template.close)
+        finding = Finding(config)
+        stack.push_async_callback(finding.close)
+        facts = await finding.first()
+        limits, adapters = Limits.resolve(config, facts), registry_of(config, facts)
+        metrics = Metrics(limits)
+        self._engine = finding.groups(limits, metrics, adapters)
+        grammars = None
+        if not config.disable_grammar_support:
+            grammars = GrammarCompiler(config.tokenizer_json, facts.vocab_size, facts.eos_token_ids)
+            stack.callback(grammars.close)
+        return Service(self._engine, tokenizer, metrics, server_info(config, facts),
+                       PoisonMemory(limits.poison_memory), grammars, template, adapters, config.allow_runtime_adapters)
+
+
+async def _unless_ended(keeping: "asyncio.Task[Loss | None]", work: Coroutine[Any, Any, T]) -> T:
+    """Returns the result of `work`. Raises NoShards if the shards are lost for good first."""
+    async with background(work) as working:
+        await asyncio.wait([keeping, working], return_when=asyncio.FIRST_COMPLETED)
+        if not working.done() and (loss := keeping.result()) is not None:
+            raise NoShards(loss)
+        return await working
+
+
+def _told(cause: Cause) -> str:
+    return f"{cause}: {cause.last_lines[-1]}" if cause.last_lines else str(cause)

@@ -1,0 +1,105 @@
+"""From a prompt and its sampling parameters to the router's spec of a generation."""
+
+from dataclasses import fields
+from typing import Any
+
+from pydantic import ValidationError as WrongType
+
+from penstock.offline.prompts import Prompt
+from penstock.offline.sampling_params import SamplingParams, StructuredOutputsParams
+from penstock.router.generation.parameters import Parameters
+from penstock.router.generation.service import Service
+from penstock.router.generation.spec import FieldNames, GenerationSpec
+from penstock.router.grammar.forms import parse_guided
+from penstock.router.grammar.spec import GrammarSpec
+
+NAMES = FieldNames(inputs="prompt", max_new_tokens="max_tokens", top_n_tokens="logprobs",
+                   truncate="truncate_prompt_tokens", grammar="structured_outputs")
+_OURS = {"max_new_tokens": "max_tokens", "top_n_tokens": "logprobs", "truncate": "truncate_prompt_tokens",
+         "grammar": "structured_outputs"}
+
+
+def spec_of(
+    prompt: Prompt, params: SamplingParams, service: Service, seed: int | None = None, adapter: str | None = None,
+) -> GenerationSpec:
+    """Returns the spec of a prompt; `seed` is for parameters that have none. Raises TypeError and ValueError, which
+    name the field, as far as a fault can be seen without the model."""
+    if not isinstance(params, SamplingParams):
+        raise TypeError(f"sampling_params must be SamplingParams. Given: {type(params).__name__}")
+    return GenerationSpec(
+        inputs=prompt.inputs,
+        parameters=_parameters(params, seed),
+        n=num_candidates(params),
+        is_greedy=params.temperature == 0,
+        keep_stop=params.include_stop_str_in_output,
+        add_special_tokens=prompt.add_special_tokens,
+        has_openai_penalties=True,
+        raw_logprobs=True,
+        wants_prompt_logprobs=params.prompt_logprobs is not None,
+        shown_ids=frozenset() if params.skip_special_tokens else _shown_ids(params, service),
+        adapter=adapter,
+        names=NAMES)
+
+
+def _shown_ids(params: SamplingParams, service: Service) -> frozenset[int]:
+    """Returns the special tokens that are to be part of a text: all but those that end it."""
+    special = service.tokenizer.special_ids
+    if params.include_stop_str_in_output or params.ignore_eos:
+        return special
+    return special - service.facts.eos_token_ids - {*(params.stop_token_ids or ())}
+
+
+def num_candidates(params: SamplingParams) -> int:
+    """Returns how many answers are generated. Raises ValueError."""
+    for name, value in (("n", params.n), ("best_of", params.best_of)):
+        if value is not None and (type(value) is not int or value < 1):
+            raise ValueError(f"`{name}` must be a number from 1 on. Given: {value!r}")
+    if params.best_of is not None and params.best_of < params.n:
+        raise ValueError(f"`best_of` must be >= `n`. Given: {params.best_of} and {params.n}")
+    return params.best_of or params.n
+
+
+def _parameters(params: SamplingParams, seed: int | None) -> Parameters:
+    if not params.detokenize and params.stop:
+        raise ValueError("`stop` needs `detokenize`: strings are looked for in texts")
+    for name in ("logprobs", "prompt_logprobs"):
+        if (value := getattr(params, name)) is not None and (type(value) is not int or value < 0):
+            raise ValueError(f"`{name}` must be a number from 0 on. Given: {value!r}")
+    is_greedy = params.temperature == 0
+    stop = [params.stop] if isinstance(params.stop, str) else params.stop or []
+    try:
+        return Parameters(
+            temperature=None if is_greedy else params.temperature,
+            repetition_penalty=params.repetition_penalty,
+            frequency_penalty=params.frequency_penalty,
+            presence_penalty=params.presence_penalty,
+            top_k=None if params.top_k in (0, -1) else params.top_k,
+            top_p=None if params.top_p == 1 else params.top_p,
+            typical_p=None if params.typical_p == 1 else params.typical_p,
+            min_p=params.min_p,
+            do_sample=not is_greedy,
+            max_new_tokens=params.max_tokens,
+            min_tokens=params.min_tokens,
+            ignore_eos=params.ignore_eos,
+            stop=stop,
+            stop_token_ids=[] if params.stop_token_ids is None else params.stop_token_ids,
+            logit_bias=params.logit_bias or {},
+            truncate=params.truncate_prompt_tokens,
+            seed=seed if params.seed is None else params.seed,
+            top_n_tokens=max(params.logprobs or 0, params.prompt_logprobs or 0) or None,
+            grammar=_grammar(params.structured_outputs))
+    except WrongType as error:
+        raise _named(error.errors()[0]) from error
+
+
+def _named(fault: Any) -> ValueError:
+    name = str(fault["loc"][0])
+    return ValueError(f"`{_OURS.get(name, name)}`: {fault['msg']}. Given: {fault['input']!r:.100}")
+
+
+def _grammar(form: StructuredOutputsParams | None) -> GrammarSpec | None:
+    if form is None:
+        return None
+    if not isinstance(form, StructuredOutputsParams):
+        raise TypeError(f"`structured_outputs` must be a StructuredOutputsParams. Given: {type(form).__name__}")
+    return parse_guided({"structured_outputs": {each.name: getattr(form, each.name) for each in fields(form)}})

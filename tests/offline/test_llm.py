@@ -1,0 +1,203 @@
+"""`LLM` by vLLM's names: the answers, their order and parts, and how wrong requests are refused."""
+
+import asyncio
+import json
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import LLM, CompletionOutput, LoRARequest, SamplingParams, StructuredOutputsParams
+from tests.adapter_files import make_adapter
+from tests.paths import DEMO_MODEL
+
+GREEDY = SamplingParams(temperature=0, max_tokens=8)
+PROMPTS = [f"def function_{number}(" for number in range(20)]
+
+
+def answer(llm: LLM, prompt: Any = "def add(a, b):", **params: Any) -> CompletionOutput:
+    [output] = llm.generate(prompt, SamplingParams(**{"temperature": 0, "max_tokens": 8, **params}), use_tqdm=False)
+    return output.outputs[0]
+
+
+def test_answers_come_in_the_order_of_prompts(llm: LLM) -> None:
+    params = [SamplingParams(temperature=0, max_tokens=1 + number % 7, ignore_eos=True) for number in range(20)]
+    outputs = llm.generate(PROMPTS, params, use_tqdm=False)
+    assert [output.prompt for output in outputs] == PROMPTS
+    assert [len(output.outputs[0].token_ids) for output in outputs] == [each.max_tokens for each in params]
+    assert [int(output.request_id) for output in outputs] == [
+        int(outputs[0].request_id) + number for number in range(20)]
+    alone = [llm.generate(*each, use_tqdm=False)[0] for each in zip(PROMPTS, params, strict=True)]
+    assert [output.outputs for output in outputs] == [output.outputs for output in alone]
+
+
+def test_all_forms_of_a_prompt_have_the_same_answer(llm: LLM) -> None:
+    text = "The value of"
+    ids = llm.get_tokenizer().encode(text)
+    forms: list[Any] = [text, ids, {"prompt": text}, {"prompt_token_ids": ids}]
+    outputs = llm.generate(forms, GREEDY, use_tqdm=False) + llm.generate(ids, GREEDY, use_tqdm=False)
+    assert len({output.outputs[0].text for output in outputs}) == 1
+    assert {tuple(output.prompt_token_ids) for output in outputs} == {tuple(ids)}
+    assert [output.prompt for output in outputs] == [text, None, text, None, None]
+
+
+def test_seeds_follow_from_the_model_or_are_given(llm: LLM) -> None:
+    params = SamplingParams(max_tokens=12, seed=5, ignore_eos=True)
+    same = llm.generate([PROMPTS[0]] * 3, params, use_tqdm=False)
+    assert len({output.outputs[0].text for output in same}) == 1
+    params.seed = None
+    drawn = llm.generate([PROMPTS[0]] * 3, params, use_tqdm=False)
+    assert len({output.outputs[0].text for output in drawn}) == 3
+
+
+def test_several_answers_to_a_prompt(llm: LLM) -> None:
+    params = SamplingParams(n=3, max_tokens=6, seed=1, ignore_eos=True)
+    [output] = llm.generate(PROMPTS[0], params, use_tqdm=False)
+    assert [each.index for each in output.outputs] == [0, 1, 2]
+    assert len({each.text for each in output.outputs}) == 3
+    params.n, params.best_of = 2, 3
+    [best] = llm.generate(PROMPTS[0], params, use_tqdm=False)
+    by_logprob = sorted(output.outputs, key=lambda each: each.cumulative_logprob or 0.0, reverse=True)
+    assert [each.text for each in best.outputs] == [each.text for each in by_logprob[:2]]
+
+
+def test_reasons_to_stop(llm: LLM) -> None:
+    whole = answer(llm, max_tokens=20, ignore_eos=True)
+    assert (whole.finish_reason, whole.stop_reason) == ("length", None)
+    middle = whole.text[5:8]
+    cut = answer(llm, max_tokens=20, stop=["never", middle])
+    assert (cut.finish_reason, cut.stop_reason) == ("stop", middle)
+    assert cut.text == whole.text[:whole.text.index(middle)]
+    kept = answer(llm, max_tokens=20, stop=middle, include_stop_str_in_output=True)
+    assert kept.text == cut.text + middle
+    by_id = answer(llm, max_tokens=20, stop_token_ids=[whole.token_ids[2]])
+    assert (by_id.finish_reason, by_id.stop_reason, by_id.token_ids) == (
+        "stop", whole.token_ids[2], whole.token_ids[:3])
+
+
+def test_logprobs_of_answers_and_prompts(llm: LLM) -> None:
+    prompt = "return the value"
+    [output] = llm.generate(prompt, SamplingParams(temperature=0, max_tokens=4, logprobs=3, prompt_logprobs=2),
+                            use_tqdm=False)
+    completion = output.outputs[0]
+    assert completion.logprobs is not None
+    for token_id, position in zip(completion.token_ids, completion.logprobs, strict=True):
+        assert len(position) == 3
+        assert position[token_id].rank == 1
+        assert all(first.logprob >= second.logprob for first, second in pairwise(position.values()))
+    assert completion.cumulative_logprob == pytest.approx(sum(
+        position[token_id].logprob for token_id, position in zip(
+            completion.token_ids, completion.logprobs, strict=True)))
+    assert output.prompt_logprobs is not None
+    assert output.prompt_logprobs[0] is None
+    [score] = llm.score(prompt)
+    assert score.prompt_token_ids == output.prompt_token_ids
+    assert score.logprobs == [None if position is None else position[token_id].logprob for token_id, position in zip(
+        output.prompt_token_ids, output.prompt_logprobs, strict=True)]
+    assert score.cumulative_logprob == sum(filter(None, score.logprobs))
+
+
+def test_the_form_of_an_answer(llm: LLM) -> None:
+    schema = {"type": "object", "properties": {"size": {"type": "integer", "maximum": 9}}, "required": ["size"]}
+    text = answer(llm, max_tokens=60, structured_outputs=StructuredOutputsParams(json=schema)).text
+    assert json.loads(text)["size"] <= 9
+    text = answer(llm, structured_outputs=StructuredOutputsParams(choice=["yes", "no"])).text
+    assert text in ("yes", "no")
+    with pytest.raises(ValueError, match=r"must have one of json, regex, .*Given: json, regex"):
+        StructuredOutputsParams(json=schema, regex="a")
+
+
+def test_special_tokens_and_no_text(llm: LLM) -> None:
+    assert answer(llm, detokenize=False).text == ""
+    tokenizer = llm.get_tokenizer()
+    bias = {tokenizer.all_special_ids[0]: 100.0}
+    special = tokenizer.decode([tokenizer.all_special_ids[0]])
+    assert answer(llm, logit_bias=bias, ignore_eos=True, max_tokens=2).text == ""
+    assert answer(llm, logit_bias=bias, ignore_eos=True, max_tokens=2, skip_special_tokens=False).text == special * 2
+
+
+def test_conversations(llm: LLM) -> None:
+    messages = [{"role": "user", "content": "What does it do?"}]
+    [output] = llm.chat(messages, GREEDY, use_tqdm=False)
+    tokenizer = llm.get_tokenizer()
+    prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert output.prompt == prompt
+    assert output.prompt_token_ids == tokenizer.apply_chat_template(messages, add_generation_prompt=True)
+    assert output.prompt_token_ids == tokenizer.encode(prompt, add_special_tokens=False)
+    several = llm.chat([messages, messages], GREEDY, use_tqdm=False)
+    assert [each.outputs for each in several] == [output.outputs] * 2
+    [own] = llm.chat(messages, GREEDY, use_tqdm=False, chat_template="{{ kind }}: {{ messages[0].content }}",
+                     chat_template_kwargs={"kind": "Q"})
+    assert own.prompt == "Q: What does it do?"
+    begun = [*messages, {"role": "assistant", "content": "It adds"}]
+    [output] = llm.chat(begun, GREEDY, use_tqdm=False, add_generation_prompt=False, continue_final_message=True)
+    assert output.prompt is not None
+    assert output.prompt.endswith("It adds")
+
+
+@pytest.mark.slow
+def test_adapters_are_loaded_when_they_are_named(llm: LLM, tmp_path: Path) -> None:
+    adapter = LoRARequest("other", 1, str(make_adapter(tmp_path / "other", DEMO_MODEL, strength=3.0)))
+    outputs = llm.generate(PROMPTS[:4], GREEDY, use_tqdm=False, lora_request=[adapter, None, adapter, None])
+    plain = llm.generate(PROMPTS[:4], GREEDY, use_tqdm=False)
+    differ = [own.outputs[0].text != other.outputs[0].text for own, other in zip(outputs, plain, strict=True)]
+    assert differ == [True, False, True, False]
+    assert outputs[0].lora_request == adapter
+    with pytest.raises(ValueError, match="there is an adapter 'other' already"):
+        llm.generate("a", GREEDY, use_tqdm=False, lora_request=LoRARequest("other", 1, "/elsewhere"))
+    with pytest.raises(ValueError, match="there is no directory /nowhere"):
+        llm.generate("a", GREEDY, use_tqdm=False, lora_request=LoRARequest("third", 2, "/nowhere"))
+
+
+@pytest.mark.parametrize(("params", "sentence"), [
+    ({"temperature": -1.0}, "`temperature` must be >= 0.0. Given: -1.0"),
+    ({"temperature": "hot"}, "`temperature`: Input should be a valid number"),
+    ({"top_p": 2.0}, "`top_p` must be >= 0.0 and <= 1.0. Given: 2.0"),
+    ({"max_tokens": 0}, "`max_tokens` must be strictly positive"),
+    ({"logprobs": 21}, "`logprobs` must be >= 0 and <= 20. Given: 21"),
+    ({"logprobs": -1}, "`logprobs` must be a number from 0 on. Given: -1"),
+    ({"min_tokens": 9}, "`min_tokens` must be <= `max_tokens`. Given: 9 and 8"),
+    ({"n": 0}, "`n` must be a number from 1 on. Given: 0"),
+    ({"n": 2, "best_of": 1}, "`best_of` must be >= `n`. Given: 1 and 2"),
+    ({"stop": ["a"], "detokenize": False}, "`stop` needs `detokenize`"),
+    ({"structured_outputs": StructuredOutputsParams(regex="(")}, "grammar is not valid"),
+    ({"stop_token_ids": [10**6]}, "`stop_token_ids` must have token ids < "),
+])
+def test_wrong_parameters_are_refused_by_name(llm: LLM, params: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        answer(llm, **params)
+
+
+def test_wrong_prompts_are_refused(llm: LLM) -> None:
+    wrong: list[Any] = [5, [None], {"prompt": 3}, {"multi_modal_data": {}, "prompt": "a"}, [[-1]]]
+    for prompt in wrong:
+        with pytest.raises((TypeError, ValueError), match="prompt"):
+            llm.generate(prompt, GREEDY, use_tqdm=False)
+    with pytest.raises(ValueError, match=r"`sampling_params` must be one, or one for each of 2 prompts. Given: 1"):
+        llm.generate(["a", "b"], [GREEDY], use_tqdm=False)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'bad_words'"):
+        SamplingParams(bad_words=["no"])  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match=r"`prompt` must have token ids < .*Given: 1000000"):
+        llm.generate([[10**6]], GREEDY, use_tqdm=False)
+    with pytest.raises(ValueError, match=r"`prompt` and `max_tokens` are too long: .* maximum context length is"):
+        llm.generate([[20] * 5000], GREEDY, use_tqdm=False)
+    assert llm.generate([], GREEDY, use_tqdm=False) == []
+
+
+async def test_it_works_beside_an_event_loop_and_in_threads(llm: LLM) -> None:
+    expected = answer(llm)
+    assert asyncio.get_running_loop().is_running()
+    assert answer(llm) == expected
+    with ThreadPoolExecutor(4) as threads:
+        assert [*threads.map(lambda _: answer(llm), range(8))] == [expected] * 8
+
+
+def test_the_bar_and_the_metrics(llm: LLM, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {(each.name, *each.labels.values()): each.value for each in llm.get_metrics()}
+    llm.generate(PROMPTS, GREEDY)
+    assert "20/20" in (shown := capsys.readouterr().err)
+    assert "tokens/s read" in shown
+    after = {(each.name, *each.labels.values()): each.value for each in llm.get_metrics()}
+    assert after["tgi_request_success_total",] - before["tgi_request_success_total",] == 20
