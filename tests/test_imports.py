@@ -52,6 +52,7 @@ ROOMS = {
     "router/grammar": {"penstock.router.engine", *_ABOVE_ENGINE},
     "router/engine": {"penstock.router.tracing", *_ABOVE_ENGINE},
     "router/metrics": _ABOVE_ENGINE,
+    "router/store": {"penstock.router.engine", "penstock.router.batches", *_ABOVE_ENGINE},
     "router/chat": {"penstock.router.engine", "penstock.router.fleet", *_ABOVE_ENGINE},
     "router/generation": _API,
     "router/tracing": _API,
@@ -245,6 +246,8 @@ def test_few_files_know_the_environment():
 
 TRACING = ("opentelemetry", "penstock.telemetry")
 """Brought only where an endpoint is set."""
+DATABASES = ("sqlalchemy", "alembic", "asyncpg", "aiosqlite")
+"""Brought only where there is a store."""
 
 
 HEAVY = ("pydantic", "click", "aiohttp", "grpc", "tokenizers", "tqdm", "torch", "numpy",
@@ -252,8 +255,8 @@ HEAVY = ("pydantic", "click", "aiohttp", "grpc", "tokenizers", "tqdm", "torch", 
 
 
 @pytest.mark.parametrize(("module", "absent"), [
-    ("router.app", ("torch", "transformers", "triton", "numpy")),
-    ("router.__main__", ("grpc_health.v1", "grpc_reflection.v1alpha", "penstock.router.rpc",
+    ("router.app", ("torch", "transformers", "triton", "numpy", *DATABASES)),
+    ("router.__main__", (*DATABASES, "grpc_health.v1", "grpc_reflection.v1alpha", "penstock.router.rpc",
                          "penstock.protos.penstock_pb2", *TRACING)),
     ("shard.startup.run", TRACING),
     ("launcher.entry", ("asyncio", "click", "logging", "pydantic", "penstock.router.config",

@@ -1,0 +1,79 @@
+"""The records of files and batches: how others see what is stored."""
+
+import enum
+from dataclasses import dataclass
+from typing import Any
+
+PART_BYTES = 1 << 20
+"""How many bytes a part of a file's content has, but for the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file. Times are in seconds since 1970."""
+
+    id: str
+    created_at: int
+    expires_at: int | None
+    filename: str
+    purpose: str
+    bytes: int
+
+
+class BatchStatus(enum.StrEnum):
+    """The states of a batch, by OpenAI's names."""
+
+    VALIDATING = "validating"
+    FAILED = "failed"
+    IN_PROGRESS = "in_progress"
+    FINALIZING = "finalizing"
+    COMPLETED = "completed"
+    EXPIRED = "expired"
+    CANCELLING = "cancelling"
+    CANCELLED = "cancelled"
+
+
+ACTIVE = (BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS, BatchStatus.FINALIZING, BatchStatus.CANCELLING)
+"""The states in which a router has something to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """A batch. Times are in seconds since 1970; `output_seconds` is after how many its output expires."""
+
+    id: str
+    created_at: int
+    endpoint: str
+    input_file_id: str
+    completion_window: str
+    metadata: dict[str, str] | None
+    output_seconds: int | None
+    model: str | None
+    status: BatchStatus
+    errors: list[dict[str, Any]] | None
+    output_file_id: str | None
+    error_file_id: str | None
+    expires_at: int
+    in_progress_at: int | None
+    finalizing_at: int | None
+    completed_at: int | None
+    failed_at: int | None
+    expired_at: int | None
+    cancelling_at: int | None
+    cancelled_at: int | None
+    total: int
+    completed: int
+    failed: int
+    input_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredLine:
+    """The answer to a line: a line of the output, or of the file of errors, and the tokens that it took."""
+
+    number: int
+    content: bytes
+    has_failed: bool
+    input_tokens: int = 0
+    output_tokens: int = 0

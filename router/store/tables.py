@@ -1,0 +1,88 @@
+"""The tables of the database, as the newest migration leaves them."""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+METADATA = MetaData()
+
+FILES = Table(
+    "files", METADATA,
+    Column("id", Text, primary_key=True),
+    Column("created_at", BigInteger, nullable=False),  # in microseconds, for files have an order
+    Column("expires_at", BigInteger),  # in seconds, as all other times
+    Column("filename", Text, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("is_whole", Boolean, nullable=False),
+    Index("files_in_order", "created_at", "id"),
+)
+"""The files. One that is not whole is being written, or its writer is gone."""
+
+PARTS = Table(
+    "file_parts", METADATA,
+    Column("file_id", Text, ForeignKey("files.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("content", LargeBinary, nullable=False),
+)
+"""The contents of files, in parts, from the number 0 on."""
+
+BATCHES = Table(
+    "batches", METADATA,
+    Column("id", Text, primary_key=True),
+    Column("created_at", BigInteger, nullable=False),  # in microseconds, for batches have an order
+    Column("endpoint", Text, nullable=False),
+    Column("input_file_id", Text, nullable=False),
+    Column("completion_window", Text, nullable=False),
+    Column("metadata", Text),  # JSON
+    Column("output_seconds", BigInteger),
+    Column("model", Text),
+    Column("status", Text, nullable=False),
+    Column("errors", Text),  # JSON
+    Column("output_file_id", Text),
+    Column("error_file_id", Text),
+    Column("expires_at", BigInteger, nullable=False),
+    Column("in_progress_at", BigInteger),
+    Column("finalizing_at", BigInteger),
+    Column("completed_at", BigInteger),
+    Column("failed_at", BigInteger),
+    Column("expired_at", BigInteger),
+    Column("cancelling_at", BigInteger),
+    Column("cancelled_at", BigInteger),
+    Column("total", Integer, nullable=False),
+    Column("completed", Integer, nullable=False),
+    Column("failed", Integer, nullable=False),
+    Column("input_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("lease_owner", Text),
+    Column("lease_until", Float(53)),
+    Index("batches_in_order", "created_at", "id"),
+    Index("batches_by_status", "status"),
+)
+"""The batches. Who has the lease works on a batch, until the database's clock is past `lease_until`."""
+
+LINES = Table(
+    "batch_lines", METADATA,
+    Column("batch_id", Text, ForeignKey("batches.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("custom_id", Text, nullable=False),
+    Column("state", SmallInteger, nullable=False),
+    Column("answer", LargeBinary),  # a line of the output
+    UniqueConstraint("batch_id", "custom_id", name="batch_lines_once"),
+)
+"""The lines of batches that run, by their numbers in the input."""
+
+WAITING, COMPLETED, FAILED = 0, 1, 2
+"""The states of a line."""

@@ -1,0 +1,42 @@
+"""A store in each kind of database."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from penstock.router.store.database import Database
+from penstock.router.store.store import Store
+from tests.postgresql import PostgreSQL, only_with_postgresql, running_postgresql
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgreSQL]:
+    with running_postgresql() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgresql_url(postgresql: PostgreSQL) -> str:
+    """One database for all tests that leave its tables as they are."""
+    return postgresql.new_database()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=only_with_postgresql)])
+async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+    if request.param == "sqlite":
+        database = Database.in_folder(tmp_path / "data")
+    else:
+        database = Database.at_url(request.getfixturevalue("postgresql_url"))
+    await database.prepare()
+    if request.param == "postgresql":
+        async with database.writing() as connection:
+            await connection.execute(text("TRUNCATE files, batches CASCADE"))
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+def store(database: Database) -> Store:
+    return Store(database)

@@ -1,0 +1,125 @@
+"""The database: its tables, versions, transactions and failures."""
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import text
+
+from penstock.router.store.database import FILE_NAME, Database, StoreError
+from penstock.router.store.errors import StoreFull, StoreUnavailable
+from penstock.router.store.store import Store
+from penstock.router.store.tables import METADATA
+from tests.postgresql import PostgreSQL, only_with_postgresql, running_postgresql
+
+
+async def test_the_migrations_make_the_tables(database: Database) -> None:
+    async with database.reading() as connection:
+        assert await connection.run_sync(
+            lambda connection: compare_metadata(MigrationContext.configure(connection), METADATA)) == []
+
+
+async def test_it_is_prepared_again_and_by_several_at_once(tmp_path: Path) -> None:
+    databases = [Database.in_folder(tmp_path) for _ in range(4)]
+    await asyncio.gather(*(each.prepare() for each in databases))
+    for each in databases:
+        await each.prepare()
+        assert await Store(each).batches.page(10, None) == ([], False)
+        await each.close()
+
+
+@only_with_postgresql
+async def test_several_routers_prepare_a_database_at_once(postgresql: PostgreSQL) -> None:
+    url = postgresql.new_database()
+    databases = [Database.at_url(url) for _ in range(4)]
+    await asyncio.gather(*(each.prepare() for each in databases))
+    for each in databases:
+        assert await Store(each).batches.page(10, None) == ([], False)
+        await each.close()
+
+
+async def set_version(database: Database, version: str) -> None:
+    async with database.writing() as connection:
+        await connection.execute(text(f"UPDATE alembic_version SET version_num = '{version}'"))
+
+
+async def test_a_newer_schema_is_refused(database: Database) -> None:
+    await set_version(database, "9999")
+    database._is_ready = False
+    with pytest.raises(StoreError, match="has the schema 9999 of a newer version of this server, which knows those up "
+                                         "to 0001: run the newer version, or name another database"):
+        await database.prepare()
+    with pytest.raises(StoreUnavailable, match="has the schema 9999"):
+        await Store(database).batches.page(10, None)
+    database._is_ready = True
+    await set_version(database, "0001")
+
+
+@pytest.mark.parametrize(("url", "sentence"), [
+    ("nonsense", "`database_url` must be a URL such as postgresql://user:password@host/database"),
+    ("mysql://a/b", "`database_url` must begin with postgresql://, for SQLite is used by `data_dir`. Given: mysql://"),
+])
+def test_other_urls_are_refused(url: str, sentence: str) -> None:
+    with pytest.raises(StoreError) as caught:
+        Database.at_url(url)
+    assert str(caught.value) == sentence
+
+
+def test_a_folder_that_cant_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match=r"`data_dir`: .*/file/data can't be made: Not a directory"):
+        Database.in_folder(tmp_path / "file" / "data")
+
+
+def test_no_password_is_told() -> None:
+    assert "hidden" not in Database.at_url("postgresql://user:hidden@host/base").name
+
+
+async def test_nothing_is_left_of_a_transaction_that_fails(store: Store) -> None:
+    async with store.files.writing() as writer:
+        await writer.write(b"x")
+        with suppress(ZeroDivisionError):
+            async with store.database.writing() as connection:
+                await writer.finish_within(connection, "a", "batch", None)
+                raise ZeroDivisionError
+    assert await store.files.page(None, 10, None, True) == ([], False)
+
+
+async def test_a_database_that_is_full(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    database = Database.in_folder(tmp_path)
+    await database.prepare()
+    store = Store(database)
+    async with database.writing() as connection:
+        pages = (await connection.execute(text("PRAGMA page_count"))).scalar_one()
+        await connection.execute(text(f"PRAGMA max_page_count = {pages + 4}"))
+    async with store.files.writing() as writer:
+        with pytest.raises(StoreFull, match="there is no room left in the store of files and batches"):
+            await writer.write(b"x" * (1 << 20))
+    assert await store.files.page(None, 10, None, True) == ([], False)
+    assert database.num_failures == 1
+    assert f"{FILE_NAME} is full" in caplog.text
+    await database.close()
+
+
+@only_with_postgresql
+async def test_a_database_that_goes_away_and_comes_back(caplog: pytest.LogCaptureFixture) -> None:
+    with running_postgresql() as server:
+        database = Database.at_url(server.new_database())
+        server.stop()
+        await database.prepare()
+        store = Store(database)
+        with pytest.raises(StoreUnavailable, match="the store of files and batches can't be used now"):
+            await store.batches.page(10, None)
+        server.start()
+        assert await store.batches.page(10, None) == ([], False)
+        server.stop()
+        with pytest.raises(StoreUnavailable):
+            await store.batches.page(10, None)
+        server.start()
+        assert await store.batches.page(10, None) == ([], False)
+        assert database.num_failures == 3
+        assert caplog.text.count("can't be used now") == 1  # a minute has not passed
+        await database.close()

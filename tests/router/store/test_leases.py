@@ -1,0 +1,153 @@
+"""Batches of the store and their leases: one router works on a batch, and each line is answered once."""
+
+import asyncio
+
+import pytest
+from sqlalchemy import select, update
+
+from penstock.router.store import leases as leases_module
+from penstock.router.store.errors import Conflict, NotStored
+from penstock.router.store.leases import Lease, LeaseLost, Leases
+from penstock.router.store.records import AnsweredLine, BatchStatus, StoredBatch
+from penstock.router.store.store import Store
+from penstock.router.store.tables import BATCHES, COMPLETED, FAILED, LINES, WAITING
+
+
+async def add(store: Store, metadata: dict[str, str] | None = None) -> StoredBatch:
+    return await store.batches.add("/v1/completions", "file-1", "24h", 86400, metadata, 3600)
+
+
+async def claim(store: Store, owner: str = "one") -> Lease:
+    lease = await Leases(store.database, owner).claim(())
+    assert lease is not None
+    return lease
+
+
+async def running(store: Store, *custom_ids: str) -> Lease:
+    """Returns the lease of a batch of these lines, which is in progress."""
+    await add(store)
+    lease = await claim(store)
+    assert await lease.add_lines([*enumerate(custom_ids, 1)]) == []
+    await lease.begin(len(custom_ids), "demo")
+    return lease
+
+
+def answered(number: int, has_failed: bool = False) -> AnsweredLine:
+    return AnsweredLine(number, b"%d\n" % number, has_failed, 2, 3)
+
+
+async def test_a_batch_is_made_and_listed(store: Store) -> None:
+    batches = [await add(store, {"number": str(number)}) for number in range(3)]
+    assert [await store.batches.get(batch.id) for batch in batches] == batches
+    assert batches[1].metadata == {"number": "1"}
+    assert batches[0].expires_at == batches[0].created_at + 86400
+    assert await store.batches.page(2, None) == ([batches[2], batches[1]], True)
+    assert await store.batches.page(2, batches[1].id) == ([batches[0]], False)
+    assert await store.batches.count() == {**dict.fromkeys(BatchStatus, 0), BatchStatus.VALIDATING: 3}
+    for ask in (store.batches.get("none"), store.batches.page(2, "none"), store.batches.cancel("none")):
+        with pytest.raises(NotStored, match="There is no batch `none`"):
+            await ask
+
+
+async def test_each_batch_has_one_owner(store: Store) -> None:
+    batches = [await add(store) for _ in range(3)]
+    routers = [Leases(store.database, f"router {number}") for number in range(5)]
+    leases = await asyncio.gather(*(router.claim(()) for router in routers))
+    assert sorted(lease.id for lease in leases if lease) == sorted(batch.id for batch in batches)
+
+
+async def test_the_owner_of_that_name_takes_its_batches_again(store: Store) -> None:
+    batch = await add(store)
+    one, other = Leases(store.database, "one"), Leases(store.database, "other")
+    assert await one.claim(()) is not None
+    assert await other.claim(()) is None
+    assert await one.claim([batch.id]) is None
+    assert await one.claim(()) is not None
+
+
+async def test_a_lease_that_was_not_renewed_is_lost(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases_module, "LEASE_SECONDS", 0.0)
+    lease = await running(store, "a")
+    assert (await lease.renew()).status is BatchStatus.IN_PROGRESS  # nobody else wanted it
+    other = await claim(store, "other")
+    for lost in (lease.renew(), lease.save([answered(1)]), lease.finalise()):
+        with pytest.raises(LeaseLost):
+            await lost
+    assert (await other.renew()).completed == 0
+
+
+async def test_a_released_lease_is_free(store: Store) -> None:
+    lease = await running(store, "a")
+    await lease.release()
+    assert (await claim(store, "other")).id == lease.id
+
+
+async def test_a_custom_id_is_added_once(store: Store) -> None:
+    await add(store)
+    lease = await claim(store)
+    assert await lease.add_lines([(1, "a"), (2, "b"), (3, "a")]) == [(3, "a", 1)]
+    assert await lease.add_lines([(4, "b"), (5, "c")]) == [(4, "b", 2)]
+    assert await lease.add_lines([(5, "c")]) == []  # once more, as after a commit of which nobody heard
+    await lease.forget_lines()
+    assert await lease.add_lines([(1, "c")]) == []
+
+
+async def test_each_answer_counts_once(store: Store) -> None:
+    lease = await running(store, "a", "b", "c")
+    await lease.save([answered(1), answered(3, has_failed=True)])
+    batch = await lease.save([answered(1), answered(2)])
+    assert (batch.total, batch.completed, batch.failed, batch.input_tokens, batch.output_tokens) == (3, 2, 1, 6, 9)
+    assert await lease.answers(COMPLETED, 0, 10) == [(1, "a", b"1\n"), (2, "b", b"2\n")]
+    assert await lease.answers(COMPLETED, 1, 10) == [(2, "b", b"2\n")]
+    assert await lease.answers(FAILED, 0, 10) == [(3, "c", b"3\n")]
+    assert await lease.answers(WAITING, 0, 10) == []
+    assert await lease.numbers(0, 2) == [1, 2]
+    assert await lease.numbers(2, 2) == [3]
+
+
+async def test_the_end_of_a_batch_has_its_files(store: Store) -> None:
+    lease = await running(store, "a", "b")
+    await lease.save([answered(1)])
+    await lease.finalise()
+    async with store.files.writing() as output, store.files.writing() as errors:
+        await output.write(b"1\n")
+        await errors.write(b"none")
+        batch = await lease.end(BatchStatus.COMPLETED, output, errors)
+    assert batch.status is BatchStatus.COMPLETED
+    assert batch.completed_at
+    assert (batch.output_file_id, batch.error_file_id) == (output.id, errors.id)
+    file = await store.files.get(output.id)
+    assert (file.filename, file.purpose, file.bytes) == (f"{batch.id}_output.jsonl", "batch_output", 2)
+    assert file.expires_at == file.created_at + 3600
+    async with store.database.reading() as connection:
+        assert (await connection.execute(select(LINES))).all() == []
+    with pytest.raises(LeaseLost):
+        await lease.renew()
+    assert await Leases(store.database, "one").claim(()) is None
+
+
+async def test_a_batch_fails_for_its_input(store: Store) -> None:
+    await add(store)
+    lease = await claim(store)
+    await lease.add_lines([(1, "a")])
+    errors = [{"code": "invalid_json_line", "line": 2, "message": "line 2: …", "param": None}]
+    await lease.fail(errors)
+    batch = await store.batches.get(lease.id)
+    assert (batch.status, batch.errors) == (BatchStatus.FAILED, errors)
+    assert batch.failed_at
+
+
+async def test_a_batch_is_cancelled(store: Store) -> None:
+    lease = await running(store, "a")
+    batch = await store.batches.cancel(lease.id)
+    assert batch.status is BatchStatus.CANCELLING
+    assert (await store.batches.cancel(lease.id)).cancelling_at == batch.cancelling_at
+    assert (await lease.renew()).status is BatchStatus.CANCELLING
+    with pytest.raises(LeaseLost):
+        await lease.finalise()
+    await lease.end(BatchStatus.CANCELLED, None, None)
+    assert (await store.batches.cancel(lease.id)).status is BatchStatus.CANCELLED
+    async with store.database.writing() as connection:
+        await connection.execute(update(BATCHES).values(status="completed"))
+    with pytest.raises(Conflict, match="can't be cancelled any more: it is completed"):
+        await store.batches.cancel(lease.id)
