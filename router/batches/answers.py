@@ -50,7 +50,7 @@ def _line(custom_id: str, response: dict[str, Any] | None, error: dict[str, Any]
 
 
 async def answer_line(services: Services, line: Line) -> LineAnswer:
-    """Answers a line of a batch, as HTTP would; a failure is an answer, too. It takes no permits.
+    """Answers a line of a batch, as HTTP would, but behind all other requests; a failure is an answer, too.
 
     The `custom_id` is the idempotency key: a line that is asked again, after a restart or in another batch, gets the
     same answer, also if it is sampled. Raises Overloaded or Unhealthy if it is to be asked again later.
@@ -58,7 +58,7 @@ async def answer_line(services: Services, line: Line) -> LineAnswer:
     with request_id.naming(None) as name, recording(f"POST {line.url} (batch)") as record:
         status = Dropped.status
         try:
-            body, _ = await whole_answer(services, line.url, line.body, Wish(key=line.custom_id), needs_permits=False)
+            body, _ = await whole_answer(services, line.url, line.body, Wish(key=line.custom_id), is_background=True)
             status = int(HTTPStatus.OK)
         except (Overloaded, Unhealthy) as error:
             status = error.status

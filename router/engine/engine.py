@@ -145,7 +145,7 @@ class Engine:
             id=sequence_id, age=transfer.age, record=transfer.record, tokens=tokens, guesser=guesser,
             prompt_length=len(request.input_ids),
             max_length=len(request.input_ids) + request.max_new_tokens, sampling=request.sampling,
-            ignore_eos=request.ignore_eos, stop_token_ids=request.stop_token_ids,
+            priority=request.priority, ignore_eos=request.ignore_eos, stop_token_ids=request.stop_token_ids,
             has_grammar=request.grammar is not None, wants_prompt_logprobs=request.wants_prompt_logprobs,
             side_inputs=side_inputs_of(request)))
         self._work.set()
@@ -172,9 +172,10 @@ class Engine:
         """Whether requests are run of which one is likely to kill the group."""
         return self._scheduler.suspects.are_on_trial
 
-    def load(self) -> float:
-        """Returns how much is to be done, in tokens: those that have to be computed first, and the KV memory held."""
-        return self._scheduler.load * self.facts.block_size
+    def load(self, is_background: bool = False) -> float:
+        """Returns how much is to be done before one more request that is of the background, or not, in tokens: those
+        that have to be computed first, and the KV memory held."""
+        return self._scheduler.load(is_background) * self.facts.block_size
 
     def hit_tokens(self, request: Request) -> int:
         """Returns how many tokens of a request's prompt are computed already, or will be."""

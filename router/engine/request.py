@@ -8,6 +8,7 @@ from penstock.router.adapters.registry import Adapter
 from penstock.router.engine.trace import Trace
 from penstock.router.grammar.matcher import Grammar
 from penstock.router.grammar.spec import GrammarSpec
+from penstock.router.scheduling.priorities import BACKGROUND
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,5 +40,12 @@ class Request:
     """All that the answer depends on beside its prompt and its adapter."""
     shown_ids: frozenset[int] = frozenset()
     """The special tokens whose text is part of the answer."""
+    priority: int = 0
+    """Puts it before those of a higher one, or, as `BACKGROUND`, behind all others: `scheduling/priorities.py`."""
     trace: Trace | None = None
     """The trace that notes what happens to the request, if it is traced."""
+
+    @property
+    def is_background(self) -> bool:
+        """Whether it gets only what no other request waits for."""
+        return self.priority == BACKGROUND

@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from penstock.router import request_id
@@ -16,11 +16,11 @@ from penstock.router.errors import KilledGroup, ValidationError
 from penstock.router.generation import request_record
 from penstock.router.generation.asking import Asking
 from penstock.router.generation.identity import Identity
-from penstock.router.generation.service import Service
 from penstock.router.generation.spec import GenerationSpec
 from penstock.router.generation.validation import check_mode, validate
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling.finish_reason import FinishReason
+from penstock.router.scheduling.priorities import BACKGROUND
 
 log = logging.getLogger(__name__)
 
@@ -176,7 +176,7 @@ async def answering(
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(
                 asking.permit(sum(spec.num_answers for spec in specs) - num_permits))
-            requests = await _validate_all(service, specs, identity)
+            requests = await _validate_all(asking, specs, identity)
             queue: Queue = asyncio.Queue()
             answers: dict[Stream, Answer] = {}
             for spec, request in requests:
@@ -204,14 +204,16 @@ async def answering(
 
 
 async def _validate_all(
-    service: Service, specs: Sequence[GenerationSpec], identity: Identity
+    asking: Asking, specs: Sequence[GenerationSpec], identity: Identity
 ) -> list[tuple[GenerationSpec, Request]]:
     """Returns the requests of all specs in order, each with its spec."""
+    service = asking.service
     valid = await asyncio.gather(
         *(validate(spec, service.limits, service.tokenizer, identity.facts, service.grammars, service.adapters,
                    identity.seed_of(prompt), identity.needs_bits, identity.adapter)
           for prompt, spec in enumerate(specs)))
-    return [(spec, request) for spec, requests in zip(specs, valid, strict=True) for request in requests]
+    return [(spec, replace(request, priority=BACKGROUND) if asking.is_background else request)
+            for spec, requests in zip(specs, valid, strict=True) for request in requests]
 
 
 def _feed(stream: Stream, identity: Identity) -> None:

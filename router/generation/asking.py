@@ -13,13 +13,13 @@ class Asking:
     """Counts one request to `service`. Its block holds all that a handler does for it once the body is read.
 
     The first failure counts: a RouterError, a fault of the server, or that the client has left. No failure counts once
-    all answers have come to their end. Without `needs_permits` it takes none, for whoever asks bounds itself how much
-    it asks for.
+    all answers have come to their end. One that `is_background`, as those of batches are, gets only what no other
+    request waits for, and takes no permits, which others would lack: whoever asks bounds how much it asks for.
     """
 
-    def __init__(self, service: Service, needs_permits: bool = True) -> None:
+    def __init__(self, service: Service, is_background: bool = False) -> None:
         self.service = service
-        self._needs_permits = needs_permits
+        self.is_background = is_background
         self._has_ended = False
 
     def __enter__(self) -> Self:
@@ -30,8 +30,9 @@ class Asking:
         self.failed(Dropped() if error is None else error)  # a stream that was left before it began raises nothing
 
     def permit(self, number: int = 1) -> AbstractAsyncContextManager[None]:
-        """Holds `number` of the permits for requests, if it needs them. Raises Overloaded when fewer are left."""
-        return self.service.engine.permit(number) if self._needs_permits else nullcontext()
+        """Holds `number` of the permits for requests, unless it is in the background. Raises Overloaded when fewer are
+        left."""
+        return nullcontext() if self.is_background else self.service.engine.permit(number)
 
     def failed(self, error: BaseException) -> None:
         """Counts the request as failed, unless it has ended already. An error that nobody foresaw is the server's; a

@@ -70,7 +70,7 @@ def chosen(members: Sequence[Member], request: Request, metrics: GroupMetrics | 
     """Returns the group for a request; counts why it was chosen, if the request is a new one. Groups in which suspects
     are on trial, and which are likely to die again, are chosen only where there is no other."""
     quiet = [each for each in members if not each.engine.has_trial] or members
-    place, reason = choose([each.engine.load() for each in quiet], len(request.input_ids),
+    place, reason = choose([each.engine.load(request.is_background) for each in quiet], len(request.input_ids),
                            lambda place: quiet[place].engine.hit_tokens(request))
     if metrics is not None:
         metrics.chosen(reason)

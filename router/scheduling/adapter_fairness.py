@@ -37,10 +37,11 @@ class AdapterFairness:
 
 
 def adapter_victim(sequence: Sequence, running: Items[Sequence], residency: Residency) -> Sequence | None:
-    """Returns the youngest running one whose adapter leaves no room for that of a sequence; None if there is room."""
+    """Returns the last running one whose adapter leaves no room for that of a sequence; None if there is room, or none
+    of them is to blame."""
     if not residency.is_crowded_out(sequence.adapter):
         return None
-    return next(each for each in reversed(running) if each.adapter not in (0, sequence.adapter))
+    return next((each for each in reversed(running) if each.adapter not in (0, sequence.adapter)), None)
 
 
 def wanted_adapters(waiting: Iterable[Sequence], residency: Residency, most: int) -> Iterator[int]:

@@ -1,27 +1,35 @@
 """Who of the waiting sequences may begin to run."""
 
 from penstock.router.scheduling.adapter_fairness import AdapterFairness
+from penstock.router.scheduling.background import Background
 from penstock.router.scheduling.batch import Batch
 from penstock.router.scheduling.sequence import Sequence
 from penstock.router.scheduling.suspects import Suspects
 from penstock.router.scheduling.wait_reasons import WaitReason
 
 MAX_PASSED = 64
-"""How often younger sequences may be admitted before one that does not fit."""
+"""How often later sequences may be admitted before one that does not fit."""
+KEPT_FOR_GROWTH = 2
+"""How many times the blocks that are kept free for others must be left when one of the background begins: it grows, and
+would be preempted as soon as it has some of those."""
 
 
 class AdmissionRound:
-    """Says in one plan what keeps waiting sequences from running; asked oldest first.
+    """Says in one plan what keeps waiting sequences from running; asked in their order.
 
     A sequence runs if there are blocks for all its tokens and, for each sequence that runs, one more to grow. One whose
     next block is being computed by a running sequence waits for that block, and then shares it. One that finds no
-    memory is passed by younger ones, `MAX_PASSED` times at most.
+    memory is passed by later ones, `MAX_PASSED` times at most. Those of the background have a round of their own, in
+    which a part of slots and blocks is not to be had; for others the background's blocks are as good as free.
     """
 
-    def __init__(self, batch: Batch, suspects: Suspects) -> None:
+    def __init__(self, batch: Batch, suspects: Suspects, background: Background, is_of_background: bool) -> None:
         self._batch, self._suspects = batch, suspects
         memory = self._memory = batch.memory
-        self._reserve = sum(memory.reserve_of(s) for s in batch.running)
+        self._background = background if is_of_background else None
+        self._reserve = sum(memory.reserve_of(s) for s in batch.running if is_of_background or not s.is_background)
+        if is_of_background and batch.running:
+            self._reserve += KEPT_FOR_GROWTH * background.kept_blocks
         self._coming = {memory.coming(s) for s in batch.running}
         self._adapters = AdapterFairness(batch.adapters, MAX_PASSED)
         self._passed: list[Sequence] = []
@@ -34,6 +42,8 @@ class AdmissionRound:
             return WaitReason.MEMORY
         if not self._batch.free_slots:
             return WaitReason.SLOTS
+        if self._background is not None and not self._background.has_slot:
+            return WaitReason.OTHERS
         if not budget:
             return WaitReason.BUDGET
         return WaitReason.MEMORY if self._reserve >= self._memory.num_available else None

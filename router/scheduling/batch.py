@@ -10,7 +10,7 @@ from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.residency import Residency
 from penstock.router.scheduling.sequence import Sequence, Status
 
-by_age = attrgetter("age")
+by_order = attrgetter("order")
 
 
 class Batch:
@@ -23,7 +23,7 @@ class Batch:
     def __init__(self, waiting: list[Sequence], max_slots: int, memory: KvMemory, adapters: Residency) -> None:
         self._waiting = waiting
         self.running: list[Sequence] = []
-        """Those that get rows, oldest first."""
+        """Those that get rows, in their order."""
         self.leaving: list[Sequence] = []
         """Those that get no more rows, and that a step in flight names."""
         self.free_slots = list(range(max_slots - 1, -1, -1))
@@ -65,18 +65,17 @@ class Batch:
         sequence.prefill_end = len(sequence.tokens)
         sequence.num_passed = 0
         self.adapters.hold(sequence.adapter)
-        insort(self.running, sequence, key=by_age)
+        insort(self.running, sequence, key=by_order)
 
     def grow(self, sequence: Sequence, length: int, is_alone: bool = False) -> bool:
-        """Gives the sequence blocks for `length` tokens, and preempts the youngest sequences for that if need be: also
+        """Gives the sequence blocks for `length` tokens, and preempts the last sequences for that if need be: also
         itself, unless it has to run alone. Returns whether it has the blocks; if not, it sits this step out."""
         memory = self.memory
         if length <= len(sequence.blocks) * memory.block_size:
             return True
         needed = memory.blocks_for(length) - len(sequence.blocks)
         while needed > memory.num_available:
-            if needed <= memory.num_available + sum(s.num_blocks_forked for s in self.running) + sum(
-                    s.num_blocks_held for s in self.leaving):
+            if needed <= self.num_blocks_coming:
                 return False  # it waits for the steps in flight
             victim = next(s for s in reversed(self.running) if s is not sequence or not is_alone)
             self.evict(victim)
@@ -84,6 +83,17 @@ class Batch:
                 return False
         memory.extend(sequence, needed)
         return True
+
+    @property
+    def num_blocks_coming(self) -> int:
+        """How many blocks can be given out once all steps in flight are back."""
+        return self.memory.num_available + sum(s.num_blocks_forked for s in self.running) + sum(
+            s.num_blocks_held for s in self.leaving)
+
+    @property
+    def num_slots_coming(self) -> int:
+        """How many slots are free once all steps in flight are back."""
+        return len(self.free_slots) + len(self.leaving) + sum(len(s.forks) for s in (*self.running, *self.leaving))
 
     def evict(self, victim: Sequence) -> None:
         """Preempts a sequence for the sake of another, and lets the next plan tell. Its slot and its blocks are free
@@ -116,7 +126,7 @@ class Batch:
         sequence.computed = sequence.num_blocks_sent = sequence.prefill_end = 0
         if sequence.status is Status.DRAINING:
             sequence.status = Status.WAITING
-            insort(self._waiting, sequence, key=by_age)
+            insort(self._waiting, sequence, key=by_order)
 
     def fork(self, sequence: Sequence, num_more: int) -> Fork | None:
         """Takes a slot and blocks for another way on from a sequence's last token, which no step in flight computes,

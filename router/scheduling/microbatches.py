@@ -7,7 +7,7 @@ from penstock.router.scheduling.sequence import Sequence
 
 
 def next_microbatch(running: Items[Sequence], number: int, has_more: bool) -> Collection[Sequence]:
-    """Returns the running sequences, oldest first, that the next step may have rows of.
+    """Returns the running sequences, in their order, that the next step may have rows of.
 
     With several turns a sequence decodes in one of so many steps, of which as many are in flight: so none of them waits
     for what another samples. Where there are no prompts either, nor does the step have more, those in flight come

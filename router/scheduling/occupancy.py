@@ -1,9 +1,12 @@
 """How busy a scheduler is, in numbers."""
 
+from collections.abc import Sequence as Items
 from types import MappingProxyType
 from typing import NamedTuple
 
-from penstock.router.scheduling.wait_reasons import WaitCounts, WaitReason
+from penstock.router.scheduling.memory import KvMemory
+from penstock.router.scheduling.sequence import Sequence
+from penstock.router.scheduling.wait_reasons import WaitCounts, WaitReason, settled
 
 
 class Occupancy(NamedTuple):
@@ -24,3 +27,27 @@ class Occupancy(NamedTuple):
     def while_away(self) -> "Occupancy":
         """Returns the occupancy of a group that is away: it has no memory to give, and that is why sequences wait."""
         return self._replace(free_blocks=0, waits={WaitReason.GROUP: self.num_waiting})
+
+
+def occupancy_of(
+    waiting: Items[Sequence], running: Items[Sequence], memory: KvMemory, step_tokens: int, found: WaitCounts
+) -> Occupancy:
+    """Counts the sequences that wait, as the latest plan `found` why, and those that run."""
+    wasted = sum(len(s.blocks) * memory.block_size - s.computed for s in running)
+    return Occupancy(len(waiting), len(running), memory.num_held, memory.num_available, wasted, step_tokens,
+                     memory.block_size, settled(found, len(waiting)))
+
+
+def load_before(is_background: bool, waiting: Items[Sequence], running: Items[Sequence], memory: KvMemory) -> float:
+    """Returns how much is to be done before one more sequence, in blocks: those that sequences hold, and the tokens of
+    prompts, also of those that are to be computed again, that are not computed yet. The background does not count for
+    a sequence that is not of it."""
+    held = memory.num_held
+    if not is_background:
+        others = [s for s in running if not s.is_background]
+        if len(others) < len(running):
+            held = len({block for s in others for block in s.blocks})
+        waiting, running = [s for s in waiting if not s.is_background], others
+    left = sum(len(s.tokens) - (s.matched.depth * memory.block_size if s.matched else 0) for s in waiting)
+    left += sum(max(0, s.prefill_end - s.computed) for s in running)
+    return held + left / memory.block_size

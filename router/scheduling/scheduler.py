@@ -1,16 +1,17 @@
 """The scheduler decides which tokens of which sequences the next step computes, and in which blocks.
 
 It batches continuously over a token budget: decode rows come first, then running prefills, then waiting sequences,
-each oldest first; prefills are cut to what is left of the budget and share a step with decode rows. Blocks are
-allocated as sequences grow. When none is left the youngest running sequence is preempted: it lets go of its blocks and
-waits under its old arrival number, to be computed again with prompt and output as its input. So do all sequences when
-the group dies.
+each in the order of their arrival and their priorities; prefills are cut to what is left of the budget and share a step
+with decode rows. Blocks are allocated as sequences grow. When none is left the last running sequence is preempted: it
+lets go of its blocks and waits in its old place, to be computed again with prompt and output as its input. So do all
+sequences when the group dies.
 
 *Finish* and *release* are two moments: a step in flight may still name a sequence that has ended, so its blocks
 and its slot return when no step does, by one path (`Batch.release`).
 
-Policies are asked at fixed points: `step_budget.py` how large a step may be, `microbatches.py` who is ready,
-`speculation/` which guesses to verify, `admission.py` who of the waiting may run, `suspects.py` who has to run alone.
+Policies are asked at fixed points: `priorities.py` who comes first, `step_budget.py` how large a step may be,
+`microbatches.py` who is ready, `speculation/` which guesses to verify, `admission.py` who of the waiting may run,
+`background.py` how much the background may have, `suspects.py` who has to run alone.
 """
 
 from bisect import insort
@@ -25,7 +26,8 @@ from penstock.contract.row import Row
 from penstock.contract.step_result import StepResult
 from penstock.router.scheduling.adapter_fairness import adapter_victim, wanted_adapters
 from penstock.router.scheduling.admission import MAX_PASSED, AdmissionRound
-from penstock.router.scheduling.batch import Batch, by_age
+from penstock.router.scheduling.background import Background, of_class
+from penstock.router.scheduling.batch import Batch, by_order
 from penstock.router.scheduling.cached_block import Node
 from penstock.router.scheduling.confirmed import Confirmed, Forgotten, Sampled
 from penstock.router.scheduling.death_record import Released
@@ -34,7 +36,7 @@ from penstock.router.scheduling.fork import GuessFork
 from penstock.router.scheduling.live_prefixes import LivePrefixes
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.microbatches import next_microbatch
-from penstock.router.scheduling.occupancy import Occupancy
+from penstock.router.scheduling.occupancy import Occupancy, load_before, occupancy_of
 from penstock.router.scheduling.plan_builder import PlanBuilder
 from penstock.router.scheduling.residency import AdapterOrders, Residency
 from penstock.router.scheduling.results import take_answer, take_in
@@ -44,7 +46,7 @@ from penstock.router.scheduling.speculation.speculation import Speculation, sits
 from penstock.router.scheduling.step_budget import GRAIN, StepBudget
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS, Suspects
 from penstock.router.scheduling.tier import Tier
-from penstock.router.scheduling.wait_reasons import WaitReason, settled
+from penstock.router.scheduling.wait_reasons import KEEPS_BACKGROUND_OUT, WaitReason
 
 
 class Scheduler:
@@ -85,6 +87,7 @@ class Scheduler:
         self._waiting: list[Sequence] = []
         self._batch = Batch(self._waiting, max_slots, self.memory, self.adapters)
         self.suspects = Suspects()
+        self._background = Background(self._batch, self.suspects, max_slots)
         self._live_prefixes = LivePrefixes(block_size) if knows_live_prefixes else None
         self._in_flight: deque[tuple[int, list[tuple[Sequence, Row]]]] = deque()
         self._next_step_id = 0
@@ -92,10 +95,10 @@ class Scheduler:
         """Why those wait that the latest plan has passed by."""
 
     def add(self, sequence: Sequence) -> None:
-        """Lets a sequence wait, by its age. One that another group ran before may be suspected of its death."""
+        """Lets a sequence wait, in its place. One that another group ran before may be suspected of its death."""
         assert len(sequence.tokens) < min(sequence.max_length, self.memory.capacity)
         self._sequences[sequence.id] = sequence
-        insort(self._waiting, sequence, key=by_age)
+        insort(self._waiting, sequence, key=by_order)
         if self._live_prefixes is not None:
             self._live_prefixes.add(sequence.id, sequence.namespace, sequence.tokens)
             self.memory.match(sequence)
@@ -103,25 +106,19 @@ class Scheduler:
             self.suspects.adopt(sequence)
 
     def plan(self) -> Plan | None:
-        """Plans the next step; returns None when nothing can run. May preempt the youngest sequences."""
+        """Plans the next step; returns None when nothing can run. May preempt the last sequences."""
         builder, batch = PlanBuilder(self._step_tokens), self._batch
         self._wait_reasons.clear()
         if (suspect := self.suspects.alone) is not None:
             self._plan_alone(suspect, builder)
             self._wait_reasons[WaitReason.SUSPECT] = self.num_waiting
         else:
+            self._background.make_way(self._waiting)
             ready = next_microbatch(batch.running, self._num_microbatches, bool(self._waiting and batch.free_slots))
-            guesses = self._choose_guesses(ready, builder)
-            for sequence in ready:
-                if sequence.wants_decode and not sits_out(sequence, own := guesses.get(sequence.id, ())):
-                    self._decode(sequence, builder, own)
-            for sequence in ready:
-                if sequence.is_prefilling:
-                    self._prefill(sequence, builder)
-            if self._waiting:
-                self._admit_waiting(builder)
-            else:
-                self._fork_guesses(builder)
+            self._plan_class(ready, builder, is_background=False)
+            if any(each and each[-1].is_background for each in (batch.running, self._waiting)):
+                self._limit_background(builder)
+                self._plan_class(ready, builder, is_background=True)
         if not builder.rows:
             return None
         plan = builder.build(self._next_step_id, batch.cleared_slots, batch.preempted, batch.take_copies())
@@ -135,13 +132,38 @@ class Scheduler:
         """How many tokens the next step may have: also room for a chunk beside a row of each sequence that runs."""
         return min(max(self.budget.tokens, self.num_running + GRAIN), self._max_step_tokens)
 
-    def _choose_guesses(self, ready: Collection[Sequence], builder: PlanBuilder) -> dict[int, tuple[int, ...]]:
-        """Chooses which guesses to verify. They leave a token for each sequence."""
-        if self.speculation is None:
-            return {}
-        running, prompts = self._batch.running, [s for s in ready if s.is_prefilling]
+    def _plan_class(self, ready: Collection[Sequence], builder: PlanBuilder, is_background: bool) -> None:
+        """Adds the rows of those that are of the background, or of all others: of some that run and may have one, and
+        of those that begin to run."""
+        ready = of_class(ready, is_background)
+        may_guess = self.speculation is not None and (not is_background or self._background.is_alone)
+        guesses = self._choose_guesses(ready, builder, is_background) if may_guess else {}
+        for sequence in ready:
+            if sequence.wants_decode and not sits_out(sequence, own := guesses.get(sequence.id, ())):
+                self._decode(sequence, builder, own)
+        for sequence in ready:
+            if sequence.is_prefilling:
+                self._prefill(sequence, builder)
+        if waiting := of_class(self._waiting, is_background):
+            self._admit_waiting(waiting, builder)
+        elif may_guess and not self._waiting:
+            self._fork_guesses(builder)
+
+    def _limit_background(self, builder: PlanBuilder) -> None:
+        """Limits the step's budget to as many tokens as the background may have."""
+        builder.budget = self._background.tokens_beside(builder, is_first=not self._in_flight)
+        if self.speculation is not None:
+            builder.budget = min(builder.budget, self.speculation.samples_left(builder.rows))
+
+    def _choose_guesses(
+        self, ready: Collection[Sequence], builder: PlanBuilder, is_background: bool
+    ) -> dict[int, tuple[int, ...]]:
+        """Chooses which guesses of a class to verify. They leave a token for each sequence."""
+        assert self.speculation is not None
+        running = of_class(self._batch.running, is_background)
+        prompts = [s for s in ready if s.is_prefilling]
         if self.memory.num_available > len(running):
-            prompts += self._waiting[:len(self._batch.free_slots)]
+            prompts += of_class(self._waiting, is_background)[:len(self._batch.free_slots)]
         return self.speculation.choose_beside(running, prompts, builder.budget - len(ready))
 
     def _decode(
@@ -173,18 +195,22 @@ class Scheduler:
         builder.add(sequence, prefill_row(sequence, end))
 
     def _others_wait(self, sequence: Sequence) -> bool:
-        """Tells whether others could compute a prompt with what the sequence leaves of the budget."""
+        """Tells whether others of its class could compute a prompt with what the sequence leaves of the budget."""
+        waiting, running = (of_class(each, sequence.is_background) for each in (self._waiting, self._batch.running))
         could_admit = self._batch.free_slots and not all(
-            self.suspects.holds(s) or not self.adapters.is_loaded(s.adapter) for s in self._waiting)
-        return bool(could_admit) or any(s.is_prefilling for s in self._batch.running if s is not sequence)
+            self.suspects.holds(s) or not self.adapters.is_loaded(s.adapter) for s in waiting)
+        return bool(could_admit) or any(s.is_prefilling for s in running if s is not sequence)
 
-    def _admit_waiting(self, builder: PlanBuilder) -> None:
-        """Lets waiting sequences run, oldest first, as far as there is room."""
-        waiting = list(self._waiting)
+    def _admit_waiting(self, waiting: Items[Sequence], builder: PlanBuilder) -> None:
+        """Lets waiting sequences of a class run, in their order, as far as there is room."""
+        is_background = waiting[0].is_background
+        if is_background and any(self._wait_reasons[reason] for reason in KEEPS_BACKGROUND_OUT):
+            self._wait_reasons[WaitReason.OTHERS] += len(waiting)
+            return
         if not self._batch.free_slots:
             self._wait_reasons[WaitReason.SLOTS] += len(waiting)
             return
-        admissions = AdmissionRound(self._batch, self.suspects)
+        admissions = AdmissionRound(self._batch, self.suspects, self._background, is_background)
         for index, sequence in enumerate(waiting):
             if (reason := admissions.obstacle_to_all(builder.budget)) is not None:
                 self._wait_reasons[reason] += len(waiting) - index
@@ -292,7 +318,7 @@ class Scheduler:
     def accuse(self) -> None:
         """Suspects the sequences that the steps in flight name: the group has died, or hangs."""
         named = {s for _, rows in self._in_flight for s, _ in rows if s.status is not Status.FINISHED}
-        self.suspects.accuse(sorted(named, key=by_age))
+        self.suspects.accuse(sorted(named, key=by_order))
 
     def forget_all(self, accuses: bool = True) -> Forgotten:
         """Lets all sequences wait again: the group is lost with every step in flight. Sequences in flight are
@@ -335,9 +361,9 @@ class Scheduler:
         return released
 
     def releasable(self, bound_too: bool) -> list[int]:
-        """Returns the sequences that another group may run, the oldest first: those that were narrowed down as suspects
+        """Returns the sequences that another group may run, in their order: those that were narrowed down as suspects
         are not among them, unless `bound_too`."""
-        return [s.id for s in sorted(self._sequences.values(), key=by_age) if bound_too or not s.record.is_narrowed]
+        return [s.id for s in sorted(self._sequences.values(), key=by_order) if bound_too or not s.record.is_narrowed]
 
     def order_adapters(self) -> AdapterOrders:
         """Says which adapters the shards are to load and unload next, for the sequences that wait."""
@@ -346,7 +372,8 @@ class Scheduler:
 
     def observe(self, plan: Plan, result: StepResult) -> None:
         """Takes in how long a step took, from which the sizes of the next ones follow."""
-        self.budget.observe(plan.num_tokens, result.draft_time + result.forward_time)
+        for each in (self.budget, self._background):
+            each.observe(plan.num_tokens, result.draft_time + result.forward_time)
         if self.speculation is not None:
             self.speculation.observe(plan, result)
 
@@ -366,16 +393,8 @@ class Scheduler:
 
     @property
     def occupancy(self) -> Occupancy:
-        memory = self.memory
-        wasted = sum(len(s.blocks) * memory.block_size - s.computed for s in self._batch.running)
-        return Occupancy(self.num_waiting, self.num_running, memory.num_held, memory.num_available, wasted,
-                         self.budget.tokens, memory.block_size, settled(self._wait_reasons, self.num_waiting))
+        return occupancy_of(self._waiting, self._batch.running, self.memory, self.budget.tokens, self._wait_reasons)
 
-    @property
-    def load(self) -> float:
-        """How much is to be done, in blocks: those that sequences hold, and the tokens of prompts, also of those that
-        are to be computed again, that are not computed yet."""
-        memory = self.memory
-        left = sum(len(s.tokens) - (s.matched.depth * memory.block_size if s.matched else 0) for s in self._waiting)
-        left += sum(max(0, s.prefill_end - s.computed) for s in self._batch.running)
-        return memory.num_held + left / memory.block_size
+    def load(self, is_background: bool) -> float:
+        """Returns how much is to be done before one more sequence that is of the background, or not, in blocks."""
+        return load_before(is_background, self._waiting, self._batch.running, self.memory)

@@ -10,6 +10,7 @@ from penstock.router.scheduling.death_record import DeathRecord
 from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.fork import Fork, GuessFork
 from penstock.router.scheduling.guesser import Guesser
+from penstock.router.scheduling.priorities import BACKGROUND, place_of
 
 
 class Status(Enum):
@@ -82,6 +83,12 @@ class Sequence:
     """How often a younger sequence was admitted before it."""
     age: int = -1
     """The arrival number, which the sequence keeps when it is preempted, and in whichever group: its id by default."""
+    priority: int = 0
+    """Puts it before those of a higher one, as `priorities.py` says."""
+    order: tuple[int, int] = field(default=(0, 0), init=False)
+    """Its place among all: those with lower ones come first, and those with higher ones are preempted first."""
+    is_background: bool = field(default=False, init=False)
+    """Whether it gets only what nobody else waits for."""
     record: DeathRecord = field(default_factory=DeathRecord)
     """Its record from deaths of groups."""
 
@@ -90,6 +97,8 @@ class Sequence:
             self.namespace, self.adapter = namespace_of(self.side_inputs), adapter_of(self.side_inputs)
         if self.age < 0:
             self.age = self.id
+        self.order = place_of(self.age, self.priority)
+        self.is_background = self.priority == BACKGROUND
 
     @property
     def is_traced(self) -> bool:

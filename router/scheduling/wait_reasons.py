@@ -19,12 +19,16 @@ class WaitReason(StrEnum):
     """Its adapter is not loaded, or its turn has not come."""
     SUSPECT = "suspect"
     """It is suspected of the group's death, or one that is runs alone."""
+    OTHERS = "others"
+    """It is of the background, and others wait, or may come for what it would take."""
     GROUP = "group"
     """The group is away."""
     NEW = "new"
     """It came after the latest plan."""
 
 
+KEEPS_BACKGROUND_OUT = (WaitReason.SLOTS, WaitReason.BUDGET, WaitReason.MEMORY)
+"""The reasons of others for which none of the background begins to run before them."""
 WaitCounts = Mapping[WaitReason, int]
 """How many sequences wait for what; what nobody waits for may be left out."""
 

@@ -107,7 +107,8 @@ ROWS: dict[str, list[Panel]] = {
                   (total("tgi_queue_size"), "waiting"), (total("tgi_batch_current_size"), "running")]),
         Panel("Why requests wait", "slots: as many run as may; budget: the step is full; memory: no KV memory is left; "
               "prefix: another computes the same beginning; adapter: it is not loaded; suspect: one that may have "
-              "killed the group runs alone; group: the group is away; new: came just now.", "short", [
+              "killed the group runs alone; others: a line of a batch, which comes after others; group: the group is "
+              "away; new: came just now.", "short", [
                   (f"sum by (reason) ({series('penstock_waiting_requests')})", "{{reason}}")]),
         Panel("Requests that wait, by server", "One that stands out among equals gets more than its share.", "short", [
             (series("tgi_queue_size"), "{{instance}}")]),

@@ -26,13 +26,13 @@ class WholeRoute(Generic[AnyBody]):
     schema: type[AnyBody]
     answer: Callable[[Asking, AnyBody, Wish], Awaitable[Whole]]
 
-    async def ask(self, services: Services, content: Any, wish: Wish, needs_permits: bool) -> Whole:
+    async def ask(self, services: Services, content: Any, wish: Wish, is_background: bool) -> Whole:
         """Answers a body that was parsed as JSON. Raises RouterError."""
         body = to_body(content, self.schema)
         if body.stream:
             raise ValidationError("`stream` must be false where whole answers are asked for. Given: true")
         request_record.describe(self.operation, body.model)
-        with Asking(services.named(body.model), needs_permits) as asking:
+        with Asking(services.named(body.model), is_background) as asking:
             return await self.answer(asking, body, wish)
 
 
@@ -44,11 +44,11 @@ ROUTES: Mapping[str, WholeRoute[Any]] = {
 
 
 async def whole_answer(
-    services: Services, url: str, content: Any, wish: Wish | None = None, *, needs_permits: bool = True
+    services: Services, url: str, content: Any, wish: Wish | None = None, *, is_background: bool = False
 ) -> Whole:
     """Answers a body that was parsed as JSON as the route at `url`, one of ROUTES, does. Raises RouterError; a client
     of HTTP is told of it by `openai_status` and `openai_body`.
 
-    Without `needs_permits` it takes none of the permits for requests: the caller bounds how many answers it asks for.
+    If it `is_background` it comes after all other requests and takes none of their permits, as `Asking` says.
     """
-    return await ROUTES[url].ask(services, content, wish or Wish(), needs_permits)
+    return await ROUTES[url].ask(services, content, wish or Wish(), is_background)

@@ -109,7 +109,7 @@ class Speculation:
         """Returns the forks to verify beside the rows of a step, of `most_tokens` in all: those with which it yields
         more a second. There is one mask for a sequence, so one with a grammar has no fork."""
         num_tokens = sum(row.num_inputs for _, row in rows)
-        left = min(most_tokens, self._most_samples - sum(row.num_guesses + 1 for _, row in rows))
+        left = min(most_tokens, self.samples_left(rows))
         yielded = float(len(rows))
         verifying: list[tuple[_Offer, Guesser, Row]] = []
         for sequence, row in rows:
@@ -129,6 +129,11 @@ class Speculation:
                 forks.append((offer.sequence, other))
                 num_tokens, left, yielded = num_tokens + size, left - size, more
         return forks
+
+    def samples_left(self, rows: Collection[tuple[Sequence, Row]]) -> int:
+        """Returns how many tokens a step may sample beside those of its rows."""
+        return self._most_samples - sum(row.num_guesses + 1 for sequence, own in rows
+                                        for row in (own, *(fork.row for fork in sequence.forks)))
 
     def _offer(self, sequence: Sequence) -> _Offer | None:
         if sequence.guesser is None or sequence.is_suspect:

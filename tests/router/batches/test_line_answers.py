@@ -1,5 +1,6 @@
 """Answers to lines of batches: those of the routes over HTTP, errors included."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +13,7 @@ from penstock.router.batches.answers import answer_line, no_answer
 from penstock.router.batches.lines import Line
 from penstock.router.errors import Overloaded, Unhealthy, ValidationError
 from penstock.router.generation.service import SERVICES, Services
+from tests.eventually import until
 from tests.fakes import LIMITS
 from tests.router.api.conftest import Server, Start
 from tests.router.api.openai.chats import HELLO
@@ -103,6 +105,17 @@ async def test_a_line_that_is_asked_again_has_the_same_seed(chatty: Server) -> N
         return (await answer_line(services_of(chatty), Line(1, custom_id, "/v1/completions", body))).body["id"]
 
     assert await named("a") == await named("a") != await named("b")
+
+
+async def test_a_line_comes_after_all_other_requests(chatty: Server) -> None:
+    chatty.fleet.may_answer.clear()
+    scheduler, body = chatty.engine._scheduler, {"prompt": "One", "max_tokens": 2}
+    line = asyncio.create_task(answer_line(services_of(chatty), Line(1, "a", "/v1/completions", body)))
+    other = asyncio.create_task(chatty.post("/v1/completions", body))
+    await until(lambda: len(scheduler._sequences) == 2)
+    assert sorted(each.is_background for each in scheduler._sequences.values()) == [False, True]
+    chatty.fleet.may_answer.set()
+    assert ((await line).status, (await other).status) == (200, 200)
 
 
 def test_a_line_without_an_answer() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from penstock.contract.plan import Plan
 from penstock.contract.side_inputs import namespace_of
 from penstock.contract.step_result import StepResult
+from penstock.router.scheduling.background import Background
 from penstock.router.scheduling.batch import Batch
 from penstock.router.scheduling.cached_block import Key, Node
 from penstock.router.scheduling.confirmed import Confirmed, Forgotten
@@ -15,6 +16,7 @@ from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.plan_builder import PlanBuilder
 from penstock.router.scheduling.prefix_cache import PrefixCache
+from penstock.router.scheduling.priorities import place_of
 from penstock.router.scheduling.residency import Residency
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence, Status
@@ -281,6 +283,51 @@ class ForkTakenWithoutItsBlocks(_FaultyBatch):
                 rest = sequence.blocks[fork.num_shared:]
                 sequence.blocks[fork.num_shared:], fork.blocks = fork.blocks, rest
             super().drop_forks(sequence)
+
+
+class NoWayForOthers(Scheduler):
+    """The background keeps its slots and blocks while others wait."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._background.__class__ = _KeepsAll
+
+
+class BackgroundBesidePrompts(Scheduler):
+    """The background may have all that a step has left."""
+
+    def _limit_background(self, builder: PlanBuilder) -> None:
+        """Limits nothing."""
+
+
+class BackgroundFirst(Scheduler):
+    """The rows of the background come before those of others."""
+
+    def _plan_class(self, ready: Collection[Sequence], builder: PlanBuilder, is_background: bool) -> None:
+        super()._plan_class(ready, builder, not is_background)
+
+
+class PriorityWithoutAge(Scheduler):
+    """Sequences of a lower priority come first, however many they are."""
+
+    def add(self, sequence: Sequence) -> None:
+        sequence.order = sequence.priority, sequence.age
+        super().add(sequence)
+
+
+class PriorityLost(_FaultyBatch):
+    """A sequence that was preempted waits as if it had no priority."""
+
+    class batch_class(Batch):
+        def preempt(self, sequence: Sequence) -> None:
+            sequence.order = place_of(sequence.age, 0)
+            super().preempt(sequence)
+
+
+class _KeepsAll(Background):
+    def make_way(self, waiting: Items[Sequence]) -> None:
+        """Preempts nobody."""
+        self._quiet_seconds = 0.0
 
 
 class _OneNamespace(PrefixCache):

@@ -1,14 +1,18 @@
 """What holds between any two verbs of the scheduler; each check reads, none changes anything."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from penstock.contract.output import Output
+from penstock.contract.plan import Plan
 from penstock.contract.row import Row
 from penstock.router.scheduling.cached_block import Node
+from penstock.router.scheduling.priorities import MIN_PRIORITY, WEIGHT
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence, Status
+from tests.router.scheduling.shard_mirror import ShardMirror, chain_of
+from tests.router.scheduling.simulated_adapters import ADAPTERS
 from tests.router.scheduling.simulated_client import Client, Flight
 
 
@@ -66,7 +70,7 @@ def check_places(scheduler: Scheduler, live: Collection[Sequence], present: Coll
     assert sorted([*scheduler._batch.free_slots, *slots]) == list(range(num_slots)), "a slot is lost or given out twice"
     lists = {Status.WAITING: scheduler._waiting, Status.RUNNING: scheduler._batch.running}
     for status, sequences in lists.items():
-        expected = sorted(s.id for s in live if s.status is status)
+        expected = [s.id for s in sorted(live, key=lambda s: (s.id + WEIGHT * s.priority, s.id)) if s.status is status]
         assert [s.id for s in sequences] == expected, f"{status.value} sequences are {expected}"
     leaving = {s.id for s in present if s.status in (Status.DRAINING, Status.FINISHED)}
     assert {s.id for s in scheduler._batch.leaving} == leaving, "what leaves has to come back"
@@ -75,6 +79,30 @@ def check_places(scheduler: Scheduler, live: Collection[Sequence], present: Coll
     members = [s.id for cohort in scheduler.suspects._cohorts for s in cohort.members]
     assert sorted(members) == sorted(s.id for s in live if s.is_suspect), "a suspect is in one cohort"
     assert all(s.status is Status.WAITING for s in live if scheduler.suspects.holds(s)), "a suspect that is held runs"
+
+
+def note_passed(scheduler: Scheduler, newcomer: Sequence, live: Mapping[int, Client]) -> int:
+    """Counts whom a sequence that comes passes: fewer pass one than its priority lets them."""
+    behind = scheduler._waiting[scheduler._waiting.index(newcomer) + 1:]
+    passed = [live[each.id] for each in behind if not each.is_background]
+    for client in passed:
+        client.num_passed += 1
+        most = WEIGHT * (client.sequence.priority - MIN_PRIORITY)
+        assert client.num_passed <= most, f"{client.num_passed} pass sequence {client.sequence.id}"
+        assert newcomer.id - client.sequence.id < WEIGHT * (client.sequence.priority - newcomer.priority), (
+            f"sequence {newcomer.id} passes sequence {client.sequence.id}, which has waited long enough")
+    return len(passed)
+
+
+def check_background_waits(scheduler: Scheduler) -> None:
+    """While others wait for slots or blocks, the background runs on no more of them than are left."""
+    batch, memory = scheduler._batch, scheduler.memory
+    others = [s for s in scheduler._waiting if not s.is_background and not scheduler.suspects.holds(s)]
+    if not others or not batch.running or not batch.running[-1].is_background:
+        return
+    assert batch.num_slots_coming >= len(others), "others wait for slots that the background has"
+    needed = sum(memory.blocks_for(len(s.tokens)) for s in others)
+    assert batch.num_blocks_coming >= needed, "others wait for blocks that the background has"
 
 
 def check_adapters(scheduler: Scheduler, clients: Collection[Client]) -> None:
@@ -97,6 +125,25 @@ def check_row(client: Client, row: Row) -> None:
     if client.needs_prompt_logprobs and missing:
         expected = client.tokens[row.start + 1:end]
         assert list(row.prompt_logprob_ids) == expected, "prompt logprobs of other tokens are asked for"
+
+
+def advance_states(reached: dict[int, int], plan: Plan) -> None:
+    """Each slot's state goes on where it has come to."""
+    for row in plan.rows:
+        position = 0 if row.initial_state else reached[row.slot]
+        assert row.start == position, f"slot {row.slot}: start {row.start}, its state is at position {position}"
+        reached[row.slot] = row.start + row.num_inputs
+
+
+def check_cached(scheduler: Scheduler, known: Mapping[int, Node], shard: ShardMirror) -> dict[int, Node]:
+    """A block that was cached since the last look holds what its place in the tree says; returns those cached now."""
+    nodes = dict(scheduler.memory.cache._nodes)
+    for block, node in nodes.items():
+        if known.get(block) is not node:
+            namespace, *tokens = path_tokens(node)
+            values = chain_of(ADAPTERS[namespace], tokens)[-scheduler.memory.block_size:]
+            assert shard.holds(block, values), f"block {block} is cached but holds other tokens"
+    return nodes
 
 
 def path_tokens(node: Node) -> list[Any]:

@@ -29,6 +29,8 @@ class Client:
     """How often in a row the group died with nothing but this request in flight."""
     cleared_at: int = 0
     """The length at which that count begins anew."""
+    num_passed: int = 0
+    """How many that came later came before it while it waited."""
     pause: int = 0
     """Steps since its last row."""
     prompt_logprobs: dict[int, int] = field(default_factory=dict)

@@ -18,12 +18,13 @@ from penstock.router.scheduling.step_budget import GRAIN, StepBudget
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS
 from tests.adapter_inputs import adapter_input
 from tests.router.scheduling.invariants import (
+    advance_states,
     check_adapters,
     check_blocks,
+    check_cached,
     check_flights,
     check_places,
     check_row,
-    path_tokens,
 )
 from tests.router.scheduling.shard_mirror import EOS, Resident, ShardMirror, chain_of, extend, made_logprob, sample
 from tests.router.scheduling.simulated_adapters import ADAPTERS, SimulatedAdapters
@@ -123,7 +124,8 @@ class Simulation:
                 id=self.next_id, tokens=list(tokens), prompt_length=len(tokens), max_length=limit, sampling=Sampling(),
                 side_inputs=side_inputs, ignore_eos=self.chance(0.2),
                 stop_token_ids=frozenset({7} if self.chance(0.3) else ()),
-                has_grammar=self.chance(0.3), wants_prompt_logprobs=self.chance(0.15), confirmed_only=self.chance(0.1))
+                has_grammar=self.chance(0.3), wants_prompt_logprobs=self.chance(0.15), confirmed_only=self.chance(0.1),
+                priority=self.priority())
             self.next_id += 1
             chain = chain_of(ADAPTERS[namespace], tokens)
             client = Client(sequence, list(tokens), chain, self.random.choice([0, 0, 1]), side_inputs)
@@ -133,7 +135,14 @@ class Simulation:
                 sequence.guesser = Prophet(client, seed=sequence.id, has_proposals=self.has_proposals)
             self.live[sequence.id] = client
             self.scheduler.add(sequence)
+            self.added(sequence)
             self.check()
+
+    def priority(self) -> int:
+        return 0
+
+    def added(self, sequence: Sequence) -> None:
+        """A sequence has just been added."""
 
     def prompt(self) -> tuple[list[int], str]:
         if self.ended and self.chance(0.4):
@@ -167,10 +176,11 @@ class Simulation:
         """Plan a step; False when there is nothing to plan for now."""
         self.adapters.order(self.scheduler)
         running = [c for c in self.live.values() if c.sequence.status is Status.RUNNING]
-        oldest = min(running, key=lambda c: c.sequence.id, default=None)
+        oldest = min(running, key=lambda c: c.sequence.order, default=None)
         alone = self.scheduler.suspects.alone
         most = min(max(self.scheduler.budget.tokens, len(running) + GRAIN), self.budget)
-        due = {oldest.sequence.id} if oldest and alone is None and self.is_due(oldest.sequence) else set()
+        is_due = oldest and alone is None and not oldest.sequence.is_background and self.is_due(oldest.sequence)
+        due = {oldest.sequence.id} if oldest and is_due else set()
         plan = self.scheduler.plan()
         if plan is None:
             self.adapters.order(self.scheduler)
@@ -197,7 +207,7 @@ class Simulation:
                      if c.sequence.confirmed_only or row.num_guesses}
         assert not named & held_back, f"{named & held_back} are planned before their tokens are back"
         if self.reached is not None:
-            self.advance_states(self.reached, plan)
+            advance_states(self.reached, plan)
         if (suspect := self.scheduler.suspects.alone) is not None:
             assert not self.in_flight, "a suspect's step is not alone in flight"
             assert named == {suspect.id}, f"sequences {named} run, the suspect is {suspect.id}"
@@ -206,12 +216,6 @@ class Simulation:
             f"{self.untold} were preempted, the plan says {plan.preempted}")
         self.untold.clear()
         self.counts.update(preempted=len(plan.preempted), steps=1)
-
-    def advance_states(self, reached: dict[int, int], plan: Plan) -> None:
-        for row in plan.rows:
-            position = 0 if row.initial_state else reached[row.slot]
-            assert row.start == position, f"slot {row.slot}: start {row.start}, its state is at position {position}"
-            reached[row.slot] = row.start + row.num_inputs
 
     def is_due(self, sequence: Sequence) -> bool:
         """Whether the sequence has something to compute that no step in flight does, or must not yet."""
@@ -227,16 +231,20 @@ class Simulation:
     def note_pauses(self, named: set[int]) -> None:
         suspects = self.scheduler.suspects
         for client in self.live.values():
-            client.pause = 0 if client.sequence.id in named else client.pause + 1
+            client.pause = 0 if client.sequence.id in named or self.may_pause(client) else client.pause + 1
             if suspects.alone is not None or suspects.holds(client.sequence):
                 client.pause = 0
             if client.sequence.status is Status.RUNNING:
                 self.counts["longest pause"] = max(self.counts["longest pause"], client.pause)
                 assert client.pause <= MAX_PAUSE, f"sequence {client.sequence.id} runs but makes no progress"
         if self.live:
-            oldest = self.live[min(self.live)]
+            oldest = min(self.live.values(), key=lambda c: c.sequence.order)
             self.counts["longest wait"] = max(self.counts["longest wait"], oldest.pause)
             assert oldest.pause <= MAX_WAIT, f"sequence {oldest.sequence.id} makes no progress"
+
+    def may_pause(self, client: Client) -> bool:
+        """Whether a client may be without a row for as long as others have some."""
+        return False
 
     def flight(self, plan: Plan) -> Flight:
         """Find the clients behind a plan's rows: a first row belongs to an admitted sequence, in this order."""
@@ -387,14 +395,4 @@ class Simulation:
         check_flights(self.scheduler, self.in_flight)
         check_places(self.scheduler, [c.sequence for c in self.live.values()], present)
         check_adapters(self.scheduler, self.present.values())
-        self.check_cached()
-
-    def check_cached(self) -> None:
-        """A block that was cached since the last look holds what its place in the tree says."""
-        nodes = dict(self.scheduler.memory.cache._nodes)
-        for block, node in nodes.items():
-            if self.cached.get(block) is not node:
-                namespace, *tokens = path_tokens(node)
-                values = chain_of(ADAPTERS[namespace], tokens)[-self.block_size:]
-                assert self.shard.holds(block, values), f"block {block} is cached but holds other tokens"
-        self.cached = nodes
+        self.cached = check_cached(self.scheduler, self.cached, self.shard)

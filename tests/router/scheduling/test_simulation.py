@@ -4,6 +4,7 @@ import pytest
 
 from penstock.router.scheduling.scheduler import Scheduler
 from tests.router.scheduling import faulty_schedulers
+from tests.router.scheduling.mixed_simulation import MixedSimulation
 from tests.router.scheduling.simulation import Simulation
 
 
@@ -63,6 +64,24 @@ def test_proposals_change_no_answer(depth: int) -> None:
     for what, least in {"steps": 900, "ended": 80, "preempted": 5, "hits": 20, "losses": 1, "masked": 150,
                         "drafts": 250, "proposals": 250, "accepted": 300,
                         "proposals_ahead": 20 * (depth > 1)}.items():
+        assert simulation.counts[what] >= least, f"too little happened: {simulation.counts}"
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_classes_keep_their_order(depth: int) -> None:
+    simulation = MixedSimulation(7, depth)
+    simulation.run(1500)
+    for what, least in {"steps": 900, "ended": 80, "preempted": 5, "hits": 20, "losses": 1, "passed": 20,
+                        "background rows": 100}.items():
+        assert simulation.counts[what] >= least, f"too little happened: {simulation.counts}"
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_the_background_has_what_is_left_beside_guesses(depth: int) -> None:
+    simulation = MixedSimulation(8, depth, is_quiet=True, guesses=5)
+    simulation.run(2000)
+    for what, least in {"steps": 700, "ended": 50, "drafts": 100, "background rows": 100,
+                        "background alone": 20}.items():
         assert simulation.counts[what] >= least, f"too little happened: {simulation.counts}"
 
 
@@ -139,3 +158,14 @@ def test_catches_faults_of_guessing(faulty: type[Scheduler], message: str, has_p
 ], ids=name_of)
 def test_catches_faults_of_forks(faulty: type[Scheduler], message: str) -> None:
     check_caught(Simulation(5, 2, faulty, guesses=5, is_quiet=True), message)
+
+
+@pytest.mark.parametrize(("faulty", "message"), [
+    (faulty_schedulers.NoWayForOthers, "others wait for .+ that the background has"),
+    (faulty_schedulers.BackgroundBesidePrompts, "a row beside a prompt of others|wait for two steps"),
+    (faulty_schedulers.BackgroundFirst, "comes before one of others|wait for ever"),
+    (faulty_schedulers.PriorityWithoutAge, "which has waited long enough|sequences are"),
+    (faulty_schedulers.PriorityLost, "sequences are"),
+], ids=name_of)
+def test_catches_faults_of_classes(faulty: type[Scheduler], message: str) -> None:
+    check_caught(MixedSimulation(7, 2, faulty), message)

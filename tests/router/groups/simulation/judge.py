@@ -234,8 +234,9 @@ class Judge:
 
     def _check_order(self, engine: WatchedEngine) -> None:
         scheduler = engine._scheduler
-        ages = [[sequence.age for sequence in places] for places in (scheduler._waiting, scheduler._batch.running)]
-        self.check(ages == [*map(sorted, ages)], lambda: f"requests of group {engine.name} are out of order: {ages}")
+        orders = [[sequence.order for sequence in places] for places in (scheduler._waiting, scheduler._batch.running)]
+        self.check(orders == [*map(sorted, orders)],
+                   lambda: f"requests of group {engine.name} are out of order: {orders}")
         by_age = sorted(scheduler._sequences.values(), key=lambda sequence: sequence.age)
         serials = [engine._requests[each.id].receiver.serial for each in by_age if each.id in engine._requests]
         self.check(serials == sorted(serials), lambda: f"the ages in group {engine.name} are {serials}")

@@ -1,0 +1,102 @@
+"""Sequences of the background get slots, blocks and time that nobody else waits for; others hardly notice.
+
+They come after all others in the order, so that their rows are a step's last, and that they are preempted first. While
+others are there, or were a moment ago, a part of the slots and of the blocks is kept free for those who may come, and
+the background's rows are few: none beside a prompt of others, and elsewhere as many as let the step take little longer.
+When nobody else has been there for a while it has everything.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable
+from collections.abc import Sequence as Items
+from itertools import takewhile
+
+from penstock.router.scheduling.adapter_fairness import adapter_victim
+from penstock.router.scheduling.batch import Batch
+from penstock.router.scheduling.plan_builder import PlanBuilder
+from penstock.router.scheduling.sequence import Sequence
+from penstock.router.scheduling.speculation.step_cost import StepCost
+from penstock.router.scheduling.suspects import Suspects
+
+MOMENT_SECONDS = 10.0
+"""For how long, of the time of steps, others are expected back after they have left."""
+LENGTHENING = 1.2
+"""How much longer a step may take for the background's rows in it, as a factor."""
+PAUSE_SECONDS = 0.02
+"""How long a step with the background's rows alone may take while others are expected; as long as that of a single row
+in any case."""
+KEPT_PART = 8
+"""The part of the slots and of the blocks that is kept free for others, as a divisor."""
+
+
+class Background:
+    """Says how much of a step, and of slots and blocks, the sequences of the background may have, and preempts them."""
+
+    def __init__(self, batch: Batch, suspects: Suspects, max_slots: int) -> None:
+        self._batch, self._suspects = batch, suspects
+        self._kept_slots = max_slots // KEPT_PART
+        self._cost = StepCost()
+        self._quiet_seconds = math.inf
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nobody else is there, or was a moment ago."""
+        return self._quiet_seconds >= MOMENT_SECONDS
+
+    def observe(self, num_tokens: int, seconds: float) -> None:
+        """Takes in how long a step took."""
+        self._cost.observe(num_tokens, seconds)
+        self._quiet_seconds += seconds
+
+    def make_way(self, waiting: Items[Sequence]) -> None:
+        """Preempts sequences of the background, the last first, as far as others wait for the slots, the blocks and the
+        adapters' memory that they hold, or may come for them."""
+        batch, memory = self._batch, self._batch.memory
+        others = [each for each in takewhile(lambda each: not each.is_background, waiting)
+                  if not self._suspects.holds(each)]
+        if others or (batch.running and not batch.running[0].is_background):
+            self._quiet_seconds = 0.0
+        elif self.is_alone:
+            return
+        slots = len(others) + self._kept_slots
+        blocks = self.kept_blocks + sum(memory.blocks_for(len(each.tokens)) + 1 for each in others) + sum(
+            memory.reserve_of(each) for each in batch.running if not each.is_background)
+        least = 0 if others else 1
+        while len(batch.running) > least and batch.running[-1].is_background and not (
+                batch.num_slots_coming >= slots and batch.num_blocks_coming >= blocks):
+            batch.evict(batch.running[-1])
+        for each in others:
+            while (victim := adapter_victim(each, of_class(batch.running, True), batch.adapters)) is not None:
+                batch.evict(victim)
+
+    @property
+    def kept_blocks(self) -> int:
+        """How many blocks are kept free for others."""
+        return 0 if self.is_alone else self._batch.memory.pool.num_blocks // KEPT_PART
+
+    @property
+    def has_slot(self) -> bool:
+        """Whether one more sequence of the background may have a slot."""
+        kept = 0 if self.is_alone or not self._batch.running else self._kept_slots
+        return len(self._batch.free_slots) > kept
+
+    def tokens_beside(self, builder: PlanBuilder, is_first: bool) -> int:
+        """Returns how many tokens the rows of the background may have in a step that has those of all others.
+        `is_first` tells that no step is in flight: one that is would make who comes wait for both."""
+        num_others = sum(row.num_inputs for _, row in builder.rows)
+        if self.is_alone:
+            return builder.budget
+        if any(not row.is_decode for _, row in builder.rows) or not (num_others or is_first):
+            return 0
+        most = LENGTHENING * self._cost.seconds(max(1, num_others))
+        if not num_others:
+            most = max(most, PAUSE_SECONDS)
+        fitting = bisect_right(
+            range(builder.budget + 1), most, key=lambda number: self._cost.seconds(num_others + number)) - 1
+        return min(builder.budget, max(1, fitting))
+
+
+def of_class(sequences: Iterable[Sequence], is_background: bool) -> list[Sequence]:
+    """Returns those that are of the background, or all others."""
+    return [sequence for sequence in sequences if sequence.is_background is is_background]
