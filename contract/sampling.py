@@ -19,6 +19,8 @@ class Sampling:
     seed: int = 0
     branch: int = 0
     watermark: bool = False
+    of_logprobs: bool = False
+    """Penalties, biases and masks act on log-probabilities, which nothing normalises again. Not with `do_sample`."""
     repetition_penalty: float = 1.0
     share_penalty: float = 0.0
     frequency_penalty: float = 0.0

@@ -252,7 +252,7 @@ class InitialState(_message.Message):
     def __init__(self, sampling: _Optional[_Union[Sampling, _Mapping]] = ..., prompt_length: _Optional[int] = ..., history_ids: _Optional[bytes] = ..., side_inputs: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
 
 class Sampling(_message.Message):
-    __slots__ = ("do_sample", "seed", "branch", "watermark", "repetition_penalty", "share_penalty", "frequency_penalty", "presence_penalty", "bias_ids", "bias_values", "banned_ids", "min_tokens", "temperature", "top_k", "top_p", "typical_p", "min_p", "raw_logprobs", "top_n")
+    __slots__ = ("do_sample", "seed", "branch", "watermark", "repetition_penalty", "share_penalty", "frequency_penalty", "presence_penalty", "bias_ids", "bias_values", "banned_ids", "min_tokens", "temperature", "top_k", "top_p", "typical_p", "min_p", "raw_logprobs", "top_n", "of_logprobs")
     DO_SAMPLE_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     BRANCH_FIELD_NUMBER: _ClassVar[int]
@@ -272,6 +272,7 @@ class Sampling(_message.Message):
     MIN_P_FIELD_NUMBER: _ClassVar[int]
     RAW_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     TOP_N_FIELD_NUMBER: _ClassVar[int]
+    OF_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     do_sample: bool
     seed: int
     branch: int
@@ -291,7 +292,8 @@ class Sampling(_message.Message):
     min_p: float
     raw_logprobs: bool
     top_n: int
-    def __init__(self, do_sample: _Optional[bool] = ..., seed: _Optional[int] = ..., branch: _Optional[int] = ..., watermark: _Optional[bool] = ..., repetition_penalty: _Optional[float] = ..., share_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., bias_ids: _Optional[bytes] = ..., bias_values: _Optional[_Iterable[float]] = ..., banned_ids: _Optional[bytes] = ..., min_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., typical_p: _Optional[float] = ..., min_p: _Optional[float] = ..., raw_logprobs: _Optional[bool] = ..., top_n: _Optional[int] = ...) -> None: ...
+    of_logprobs: bool
+    def __init__(self, do_sample: _Optional[bool] = ..., seed: _Optional[int] = ..., branch: _Optional[int] = ..., watermark: _Optional[bool] = ..., repetition_penalty: _Optional[float] = ..., share_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., bias_ids: _Optional[bytes] = ..., bias_values: _Optional[_Iterable[float]] = ..., banned_ids: _Optional[bytes] = ..., min_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., typical_p: _Optional[float] = ..., min_p: _Optional[float] = ..., raw_logprobs: _Optional[bool] = ..., top_n: _Optional[int] = ..., of_logprobs: _Optional[bool] = ...) -> None: ...
 
 class StepResult(_message.Message):
     __slots__ = ("step_id", "rows", "slots", "token_ids", "logprobs", "forward_ns", "sample_ns", "draft_ns")

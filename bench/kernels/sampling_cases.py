@@ -17,6 +17,8 @@ CASES: dict[str, Mapping[str, float]] = {
     "min-p 0.05": {"min_p": 0.05},
     "greedy, repetition penalty": {"do_sample": False, "repetition_penalty": 1.2},
     "greedy, presence penalty": {"do_sample": False, "presence_penalty": 0.5, "prompt_length": 250},
+    "greedy by log-probabilities, repetition penalty, 16 likeliest": {
+        "do_sample": False, "of_logprobs": True, "repetition_penalty": 1.2, "top_n": 16},
     "greedy, mask of half the tokens": {"do_sample": False, "mask": 0},
     "plain, mask of half the tokens": {"mask": 0},
     "greedy, 5 likeliest": {"do_sample": False, "top_n": 5},

@@ -191,6 +191,7 @@ struct SampleBatch {
   int64_t vocabulary;
   const float* logits;
   const uint8_t* do_sample;
+  const uint8_t* of_logprobs;
   const int64_t* seed;
   const int64_t* position;
   const int64_t* branch;

@@ -1,4 +1,5 @@
-// What becomes of a row's scores before anything else: penalties on what its history holds, biases, and a mask.
+// What becomes of a row's scores before anything else: they are normalised, penalties on what its history holds, biases,
+// and a mask.
 #pragma once
 
 #include <algorithm>
@@ -6,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "softmax.h"
 #include "vocabulary.h"
 
 namespace penstock {
@@ -46,9 +48,8 @@ struct AdjustMemory {
   std::vector<Counts> counts;
 };
 
-inline void penalise(const float* logits, int64_t vocabulary, const History& history, const Penalties& penalties,
-                     AdjustMemory& memory) {
-  memory.counts.resize(std::max(memory.counts.size(), static_cast<size_t>(vocabulary)));
+inline void penalise(const History& history, const Penalties& penalties, AdjustMemory& memory) {
+  memory.counts.resize(std::max(memory.counts.size(), memory.scores.size()));
   for (int64_t i = 0; i < history.length; i++) {
     auto& counts = memory.counts[history.ids[i]];
     counts.all++;
@@ -57,7 +58,7 @@ inline void penalise(const float* logits, int64_t vocabulary, const History& his
   for (int64_t i = 0; i < history.length; i++) {
     auto& [all, output] = memory.counts[history.ids[i]];
     if (all == 0) continue;
-    double score = logits[history.ids[i]];
+    double score = memory.scores[history.ids[i]];
     score = score < 0 ? score * penalties.repetition : score / penalties.repetition;
     score -= penalties.share * (all / static_cast<double>(history.length));
     score -= static_cast<double>(penalties.frequency) * output;
@@ -70,11 +71,11 @@ inline void penalise(const float* logits, int64_t vocabulary, const History& his
 // Whether each of the sixteen tokens from i on is allowed, i being a multiple of sixteen.
 INLINE Mask allowed(const uint32_t* mask, int64_t i) { return lanes(mask[i / 32] >> (i % 32)); }
 
-inline void apply(const uint32_t* mask, std::vector<float>& scores) {
-  const Row row{scores.data(), static_cast<int64_t>(scores.size()), false};
-  row.for_segments([&](int64_t segment) {
-    row.for_vectors(segment, [&](int64_t i, Vec part) {
-      store(scores.data() + i, select(allowed(mask, i), part, set(-kInfinity)), std::min<int64_t>(kLanes, row.size - i));
+inline void apply(const uint32_t* mask, float* scores, int64_t vocabulary) {
+  const Row row{scores, vocabulary, false};
+  row.for_segments([=](int64_t segment) {
+    row.for_vectors(segment, [=](int64_t i, Vec part) {
+      store(scores + i, select(allowed(mask, i), part, set(-kInfinity)), std::min<int64_t>(kLanes, vocabulary - i));
     });
   });
 }
@@ -86,20 +87,20 @@ inline int64_t lowest_allowed(const uint32_t* mask, int64_t vocabulary) {
   return i < vocabulary ? std::min<int64_t>(vocabulary, i + std::countr_zero(mask[i / 32])) : vocabulary;
 }
 
-// The logits after all of it; they are in `memory` then. Bans are biases of -inf.
-inline const float* adjust(const float* logits, int64_t vocabulary, const Adjustments& adjustments, bool with_bans,
-                           AdjustMemory& memory) {
+// The logits, or the log-probabilities that `softmax` makes of them unless it is null, after all of it; they are in
+// `memory` then. Bans are biases of -inf.
+inline const float* adjust(const float* logits, int64_t vocabulary, const Softmax* softmax,
+                           const Adjustments& adjustments, bool with_bans, AdjustMemory& memory) {
   memory.scores.assign(logits, logits + vocabulary);
-  if (adjustments.is_penalised()) {
-    penalise(logits, vocabulary, adjustments.history, adjustments.penalties, memory);
-  }
+  if (softmax) for (float& score : memory.scores) score = softmax->logprob(score);
+  if (adjustments.is_penalised()) penalise(adjustments.history, adjustments.penalties, memory);
   const Biases& biases = adjustments.biases;
   for (int64_t i = 0; i < biases.count; i++) {
     if (!with_bans && biases.values[i] == -kInfinity) continue;
     float& score = memory.scores[biases.ids[i]];
     score = static_cast<float>(static_cast<double>(score) + biases.values[i]);
   }
-  if (adjustments.mask) apply(adjustments.mask, memory.scores);
+  if (adjustments.mask) apply(adjustments.mask, memory.scores.data(), vocabulary);
   return memory.scores.data();
 }
 

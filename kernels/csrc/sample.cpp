@@ -22,6 +22,7 @@ struct Batch : SampleBatch {
   Philox noise(int64_t row) const {
     return {static_cast<uint64_t>(seed[row]), static_cast<uint32_t>(position[row]), static_cast<uint32_t>(branch[row])};
   }
+  bool is_of_logprobs(int64_t row) const { return of_logprobs[row] && !do_sample[row]; }
   int64_t mask_words() const { return (vocabulary + 31) / 32; }
   Adjustments adjustments(int64_t row) const {
     const int64_t begin = history_offsets[row], first_bias = bias_offsets[row];
@@ -94,16 +95,29 @@ struct Race {
   }
 };
 
+// Whether a row's logits are numbers, whose softmax `found` becomes.
+bool find_softmax(const Row& row, Softmax& found) {
+  const Token top = find_top(row);
+  if (!std::isfinite(top.score)) return false;
+  found = softmax(row, top.score);
+  return true;
+}
+
 void choose(const Batch& batch, int64_t index, bool is_split, Memory& memory) {
   int64_t& id = batch.ids[index];
   float& logprob = batch.logprobs[index];
   const float* logits = batch.logits + index * batch.vocabulary;
   const Adjustments adjustments = batch.adjustments(index);
   Row row{logits, batch.vocabulary, is_split};
-  if (adjustments.is_on()) row.scores = adjust(logits, row.size, adjustments, true, memory.adjust);
+  Softmax before;
+  const bool is_normalised = adjustments.is_on() && batch.is_of_logprobs(index) && find_softmax(row, before);
+  const auto adjusted = [&](bool with_bans) {
+    return adjust(logits, row.size, is_normalised ? &before : nullptr, adjustments, with_bans, memory.adjust);
+  };
+  if (adjustments.is_on()) row.scores = adjusted(true);
   Token top = find_top(row);
   if (top.score == -kInfinity && adjustments.biases.has_bans()) {
-    row.scores = adjust(logits, row.size, adjustments, false, memory.adjust);
+    row.scores = adjusted(false);
     top = find_top(row);
   }
   if (!std::isfinite(top.score)) {
@@ -112,7 +126,7 @@ void choose(const Batch& batch, int64_t index, bool is_split, Memory& memory) {
     return batch.tops().write(index, {}, {});
   }
   if (!batch.do_sample[index]) {
-    const Softmax scores = softmax(row, top.score);
+    const Softmax scores = is_normalised ? kOwnLogprobs : softmax(row, top.score);
     id = top.id, logprob = scores.logprob(top.score);
     return batch.tops().write(index, row, All{}, scores);
   }

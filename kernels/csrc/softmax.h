@@ -73,6 +73,8 @@ struct Softmax {
   float logprob(float score) const { return static_cast<float>(log_weight(score) - log_total); }
 };
 
+constexpr Softmax kOwnLogprobs{0, 1, 0};  // of scores that are log-probabilities
+
 inline Softmax softmax(const Row& row, float top) {
   return {top, 1, std::log(static_cast<double>(total_weight(row, Weights(top, 1))))};
 }

@@ -25,17 +25,18 @@ def sample(
     masks   [M, ceil(V / 32)]  int32: a bit for each token, the lowest of the first word first; 1 allows it
     top_width  the largest of parameters.top_n; None looks, for which one has to wait if they are on a GPU
 
-    In this order: the repetition penalty (Keskar et al. 2019) divides the positive scores and multiplies the negative
-    scores of the ids in the history; the share penalty f takes f * (count of the id) / (length of the history) away;
-    the frequency penalty f takes f for each time that the id is in the output; the presence penalty takes itself from
-    the ids in the output; biases are added; what the mask does not allow is ruled out; temperature; top-k; top-p
-    (Holtzman et al. 2019); typical-p (Meister et al. 2022); min-p (Nguyen et al. 2024) keeps what is at least min_p
-    times as likely as the likeliest that is left. A cutoff keeps every token that equals its boundary.
+    In this order: where `of_logprobs`, the log-softmax of logits that are numbers; the repetition penalty (Keskar et
+    al. 2019) divides the positive scores and multiplies the negative scores of the ids in the history; the share
+    penalty f takes f * (count of the id) / (length of the history) away; the frequency penalty f takes f for each time
+    that the id is in the output; the presence penalty takes itself from the ids in the output; biases are added; what
+    the mask does not allow is ruled out; temperature; top-k; top-p (Holtzman et al. 2019); typical-p (Meister et al.
+    2022); min-p (Nguyen et al. 2024) keeps what is at least min_p times as likely as the likeliest that is left. A
+    cutoff keeps every token that equals its boundary.
 
     Then the token is the largest of score - log(E), E = -log((r + ½) · 2⁻³²), with r the first word of Philox4x32-10
     (Salmon et al. 2011) for the key seed and the counter (token id, position, branch, 0): the Gumbel-max form of
     sampling from the softmax. Ties go to the lowest id. The log-probabilities are the log-softmax of the scores after
-    the cutoffs. A row's result depends only on that row.
+    the cutoffs; where `of_logprobs`, they are the scores themselves. A row's result depends only on that row.
 
     A mask always holds: bans do not count in a row of which they and the mask leave nothing. Raises ValueError for
     shapes and dtypes that do not fit; and, on a processor, for ids and masks that do not, and for a mask that allows

@@ -10,10 +10,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from penstock.kernels.sample.gpu_adjust import POINTERS, WORD, Scores, mask_of, scores_of
+from penstock.kernels.sample.gpu_adjust import LOGPROBS, POINTERS, WORD, Scores, mask_of, scores_of
 from penstock.kernels.sample.gpu_cutoffs import Cutoffs
 from penstock.kernels.sample.gpu_plan import temperature_of
-from penstock.kernels.sample.parameters import Biases, History, Sampled, SampleParameters
+from penstock.kernels.sample.parameters import CUTOFFS, Biases, History, Sampled, SampleParameters
 from penstock.kernels.sample.ragged import check_biases, check_history, check_masks, is_penalised
 from penstock.kernels.softmax_gpu import (
     NOBODY,
@@ -106,6 +106,9 @@ def _join(logits, adjusted, is_adjusted, do_sample, temperature, mask, masks, nu
     elif has_mask & (rank_key(best) < 0):
         token = _lowest_allowed(row_mask, VOCABULARY, WORDS).to(tl.int64)
     top, log_total = join_sums(maxima + row * PARTS, sums + row * PARTS, scale, PARTS, PARTS_BLOCK)
+    if tl.load(is_adjusted + row) == LOGPROBS:
+        top = tl.zeros([], tl.float64)
+        log_total = tl.zeros([], tl.float64)
     logprob = (tl.load(scores + token).to(tl.float64) - top) / exact - log_total
     tl.store(ids + row, token)
     tl.store(logprobs + row, tl.where(is_finite, logprob, float("nan")).to(tl.float32))
@@ -129,7 +132,7 @@ def sample(
     scores = Scores(logits, p, history, biases, masks)
     parts = Parts(logits, top_width)
     largest = logits
-    if p.cutoffs:
+    if p.passes & CUTOFFS.keys():
         cutoffs = Cutoffs(scores, p)
         cutoffs.find()
         largest = cutoffs.largest

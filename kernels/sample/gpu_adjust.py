@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from penstock.kernels.sample.gpu_logprobs import find_totals, to_logprob, total_of
 from penstock.kernels.sample.parameters import COLUMNS, Biases, History, SampleParameters
 
 PART = 16384  # tokens of a program
@@ -17,7 +18,9 @@ BIAS_CHUNK = tl.constexpr(64)  # biases, each compared with all others of the ch
 WORD = tl.constexpr(32)  # tokens
 MARK, COUNT, CHARGE = (tl.constexpr(number) for number in range(3))
 """The passes over a history, one launch each: see `_penalise`."""
-COUNTS = ["num_history", "num_biases", "num_masks"]
+LOGITS, LOGPROBS = (tl.constexpr(number) for number in range(1, 3))
+"""Of which scores an adjusted row was made. A row that is not adjusted has 0."""
+COUNTS = ["num_history", "num_biases", "num_masks", "has_totals"]
 POINTERS = [*COLUMNS, "history_ids", "history_offsets", "bias_ids", "bias_values", "bias_offsets", "masks"]
 """Whatever is known of these at a launch, no kernel is made for it: that would be compiled amid the serving."""
 
@@ -59,18 +62,19 @@ def _history_of(row, history_offsets, num_history, repetition_penalty, share_pen
 
 @triton.jit(do_not_specialize=COUNTS, do_not_specialize_on_alignment=POINTERS)
 def _copy(logits, adjusted, is_adjusted, bounds, left, repetition_penalty, share_penalty, frequency_penalty,
-          presence_penalty, mask, history_offsets, num_history, bias_offsets, num_biases, masks, num_masks,
-          VOCABULARY: tl.constexpr, PART: tl.constexpr, BLOCK: tl.constexpr):
-    """Tells whether a row is adjusted, and bounds it nowhere. If it is, copies what its mask allows, and counts the
-    tokens that may be chosen."""
+          presence_penalty, mask, history_offsets, num_history, bias_offsets, num_biases, masks, num_masks, totals,
+          has_totals, VOCABULARY: tl.constexpr, PART: tl.constexpr, BLOCK: tl.constexpr):
+    """Tells whether a row is adjusted, and bounds it nowhere. If it is, copies what its mask allows, as
+    log-probabilities if it is to have these, and counts the tokens that may be chosen."""
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     begin, end, _, _, _, _ = _history_of(row, history_offsets, num_history, repetition_penalty, share_penalty,
                                          frequency_penalty, presence_penalty)
     bias_begin, bias_end = span(bias_offsets, row, num_biases)
     row_mask, has_mask = mask_of(masks, tl.load(mask + row), num_masks, VOCABULARY)
+    top, log_total, is_normalised = total_of(totals, has_totals, row)
     is_changed = (begin < end) | (bias_begin < bias_end) | has_mask
     if part == 0:
-        tl.store(is_adjusted + row, is_changed.to(tl.int32))
+        tl.store(is_adjusted + row, tl.where(is_changed, tl.where(is_normalised, LOGPROBS, LOGITS), 0))
         bound = tl.arange(0, 4)
         tl.store(bounds + row * 4 + bound, tl.where(
             bound == 0, -float("inf"), tl.where(bound == 3, float("inf"), 0.0)))
@@ -80,6 +84,8 @@ def _copy(logits, adjusted, is_adjusted, bounds, left, repetition_penalty, share
             token = start + tl.arange(0, BLOCK)
             is_token = token < VOCABULARY
             score = tl.load(logits + row * VOCABULARY + token, mask=is_token, other=-float("inf"))
+            if is_normalised:
+                score = to_logprob(score, top, log_total)
             score = tl.where(_is_allowed(row_mask, token, is_token & has_mask), score, -float("inf"))
             found += (score != -float("inf")).to(tl.int32)
             tl.store(adjusted + row * VOCABULARY + token, score, mask=is_token)
@@ -88,8 +94,8 @@ def _copy(logits, adjusted, is_adjusted, bounds, left, repetition_penalty, share
 
 @triton.jit(do_not_specialize=COUNTS, do_not_specialize_on_alignment=POINTERS)
 def _penalise(logits, adjusted, places, counts, prompt_length, repetition_penalty, share_penalty, frequency_penalty,
-              presence_penalty, mask, history_ids, history_offsets, num_history, masks, num_masks, STEP: tl.constexpr,
-              VOCABULARY: tl.constexpr):
+              presence_penalty, mask, history_ids, history_offsets, num_history, masks, num_masks, totals, has_totals,
+              STEP: tl.constexpr, VOCABULARY: tl.constexpr):
     """MARK: each occurrence of an id writes its place in the history where the id's score is to be. One of them stays,
     no matter which. COUNT: there the id is counted, all of it in the lower half of a count, the output in the upper
     half. CHARGE: each occurrence writes the id's score."""
@@ -115,7 +121,11 @@ def _penalise(logits, adjusted, places, counts, prompt_length, repetition_penalt
             count = tl.load(counts + tl.load(places + place, mask=is_token, other=0), mask=is_token, other=1)
             part = (count & 0xFFFFFFFF).to(tl.float64) / (end - begin).to(tl.float64)
             output = (count >> 32).to(tl.float64)
-            score = tl.load(logits + row * VOCABULARY + token, mask=is_token, other=0.0).to(tl.float64)
+            score = tl.load(logits + row * VOCABULARY + token, mask=is_token, other=0.0)
+            top, log_total, is_normalised = total_of(totals, has_totals, row)
+            if is_normalised:
+                score = to_logprob(score, top, log_total)
+            score = score.to(tl.float64)
             score = tl.where(score < 0, score * repetition, score / repetition)
             score = score - share * part - frequency * output - tl.where(output > 0, presence, 0.0)
             allowed = _is_allowed(row_mask, token, is_token & has_mask)
@@ -202,16 +212,18 @@ class Scores:
         block = min(BLOCK, max(16, triton.next_power_of_2(vocabulary)))
         penalties = p.repetition_penalty, p.share_penalty, p.frequency_penalty, p.presence_penalty
         masks_of_rows = masks, len(masks)
+        totals = find_totals(logits, p, can_adjust and "of_logprobs" in p.passes)
+        before = *masks_of_rows, totals, len(totals)
         _copy[(num_rows, num_parts)](
             *self.tensors, left, *penalties, p.mask, history.offsets, len(history.ids),
-            biases.offsets, len(biases.ids), *masks_of_rows, VOCABULARY=vocabulary, PART=PART, BLOCK=block,
+            biases.offsets, len(biases.ids), *before, VOCABULARY=vocabulary, PART=PART, BLOCK=block,
             num_warps=max(1, block // 256))
         if len(history.ids):
             places, counts = torch.empty_like(history.ids), torch.empty_like(history.ids)
             for step in (MARK.value, COUNT.value, CHARGE.value):
                 _penalise[(num_rows, SHARES)](
                     logits, self.adjusted, places, counts, p.prompt_length, *penalties, p.mask, history.ids,
-                    history.offsets, len(history.ids), *masks_of_rows, STEP=step, VOCABULARY=vocabulary)
+                    history.offsets, len(history.ids), *before, STEP=step, VOCABULARY=vocabulary)
         if len(biases.ids):
             _bias[(num_rows,)](
                 self.adjusted, left, torch.empty_like(biases.values), p.mask, biases.ids, biases.values, biases.offsets,

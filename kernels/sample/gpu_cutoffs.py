@@ -175,7 +175,7 @@ class Cutoffs:
 
     def find(self) -> None:
         """Launches the kernels that find the bounds of the scores."""
-        modes = [*(mode for name, mode in MODES.items() if name in self._parameters.cutoffs), LEAST.value]
+        modes = [*(mode for name, mode in MODES.items() if name in self._parameters.passes), LEAST.value]
         self._measure()
         self._decide(NOTHING, modes[0])
         for mode, following in pairwise(modes):

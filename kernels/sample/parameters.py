@@ -38,6 +38,9 @@ def _parameter(dtype: torch.dtype, *, off: float, on: float, bound: Bound | None
 class RowParameters:
     """Says how one row is sampled, in the order in which it is applied. The defaults are off: the likeliest token."""
 
+    of_logprobs: bool = _parameter(torch.bool, off=False, on=True)
+    """Penalties, biases and the mask act on log-probabilities, which nothing normalises again: they are what is
+    reported, as the scores of a beam search are. A row that is drawn by noise does not heed it."""
     repetition_penalty: float = _parameter(torch.float32, off=1.0, on=1.2, bound=ABOVE_0)
     """Divides the positive scores of all tokens so far and multiplies the negative ones."""
     share_penalty: float = _parameter(torch.float32, off=0.0, on=0.1, bound=FINITE)
@@ -86,38 +89,40 @@ COLUMNS: Mapping[str, torch.dtype] = {
 """The columns of `SampleParameters`: those that change with each token, and then the parameters."""
 
 
-_CUTOFFS: Mapping[str, Callable[[Any], Any]] = {
+CUTOFFS: Mapping[str, Callable[[Any], Any]] = {
     "top_k": lambda column: column > 0, "top_p": lambda column: column < 1, "typical_p": lambda column: column < 1,
     "min_p": lambda column: column > 0}
 
 
-def find_cutoffs(columns: Mapping[str, Any]) -> frozenset[str]:
-    """Returns which cutoffs some row has, by columns that are tensors or arrays."""
-    return frozenset(name for name, is_on in _CUTOFFS.items() if (is_on(columns[name]) & columns["do_sample"]).any())
+def find_passes(columns: Mapping[str, Any]) -> frozenset[str]:
+    """Returns which of the parameters that take passes of their own over the scores some row has: the cutoffs and
+    `of_logprobs`. Columns are tensors or arrays."""
+    found = [name for name, is_on in CUTOFFS.items() if (is_on(columns[name]) & columns["do_sample"]).any()]
+    return frozenset([*found, "of_logprobs"] if columns["of_logprobs"].any() else found)
 
 
 @dataclass(init=False, eq=False, slots=True)
 class SampleParameters:
     """Says how each of R rows is sampled: a tensor [R] for each of COLUMNS, which is an attribute by its name.
 
-    `cutoffs` are those that some row has. Who knows them says so, for to look one has to wait if the columns are on a
+    `passes` are those that some row has. Who knows them says so, for to look one has to wait if the columns are on a
     GPU.
     """
 
     columns: Mapping[str, Tensor]
-    _cutoffs: frozenset[str] | None
+    _passes: frozenset[str] | None
 
-    def __init__(self, cutoffs: frozenset[str] | None = None, /, **columns: Tensor) -> None:
+    def __init__(self, passes: frozenset[str] | None = None, /, **columns: Tensor) -> None:
         if columns.keys() != COLUMNS.keys():
             raise TypeError(f"sample: the columns are {sorted(COLUMNS)}, not {sorted(columns)}")
         self.columns = columns
-        self._cutoffs = cutoffs
+        self._passes = passes
 
     @property
-    def cutoffs(self) -> frozenset[str]:
-        if self._cutoffs is None:
-            self._cutoffs = find_cutoffs(self.columns)
-        return self._cutoffs
+    def passes(self) -> frozenset[str]:
+        if self._passes is None:
+            self._passes = find_passes(self.columns)
+        return self._passes
 
     def __getattr__(self, name: str) -> Tensor:
         if name not in COLUMNS:

@@ -17,7 +17,9 @@ NOISE_CHUNK = 1 << 15  # tokens at a time, so that Philox's words stay in the pr
 def sample(
     logits: Tensor, parameters: SampleParameters, history: History, biases: Biases, masks: Tensor, top_width: int
 ) -> Sampled:
-    scores = _adjust(logits.double(), parameters, history, biases, masks)
+    scores = logits.double()
+    of_logprobs = _normalise(scores, parameters)
+    scores = _adjust(scores, parameters, history, biases, masks)
     perturbed = scores
     rows = parameters.do_sample.nonzero()[:, 0]
     if len(rows):
@@ -28,8 +30,17 @@ def sample(
         scores[rows] = warped
     ids = _allowed_argmax(perturbed, parameters, masks)
     total = log_sum_exp(scores)
+    total[of_logprobs] = total[of_logprobs].masked_fill(~total[of_logprobs].isnan(), 0.0)
     logprobs = scores.gather(1, ids[:, None]) - total
     return Sampled(ids, logprobs[:, 0].float(), find_top_logprobs(scores, total, parameters.top_n, top_width))
+
+
+def _normalise(scores: Tensor, parameters: SampleParameters) -> Tensor:
+    """Makes log-probabilities of the scores of rows that are to have them. Returns these rows."""
+    rows = (parameters.of_logprobs & ~parameters.do_sample).nonzero()[:, 0]
+    rows = rows[scores[rows].amax(dim=1).isfinite()]
+    scores[rows] -= log_sum_exp(scores[rows])
+    return rows
 
 
 def _adjust(

@@ -16,7 +16,7 @@ from penstock.contract.row import Row
 from penstock.contract.row_result import RowResult
 from penstock.kernels.prompt_logprobs import prompt_logprobs
 from penstock.kernels.sample import Biases, History, SampleParameters, sample
-from penstock.kernels.sample.parameters import COLUMNS, find_cutoffs
+from penstock.kernels.sample.parameters import COLUMNS, find_passes
 from penstock.shard.communication.stages import Stages
 from penstock.shard.devices.device import Array
 from penstock.shard.execution.ids import NO_IDS
@@ -36,7 +36,7 @@ class SamplingBatch:
     positions: list[int]                 # of each sample in its sequence
     columns: dict[str, Array]            # to be uploaded with the step
     top_width: int = 0                   # the largest number of top logprobs of a row
-    cutoffs: frozenset[str] = frozenset()  # that some row has
+    passes: frozenset[str] = frozenset()  # over the scores, that some row has
     raw_rows: Sequence[int] = ()         # the samples whose logprobs are of the logits
     raw_top_width: int = 0
 
@@ -65,7 +65,7 @@ def prepare(rows: list[Row], slots: SlotTable, answers: bool) -> SamplingBatch:
         "prompt_length": np.array([state.prompt_length for state in states], np.int64),
         "mask": np.full(len(states), -1), "history_offsets": slots.history_offsets(rows)}
     return SamplingBatch(
-        rows, states, positions, columns, top_width, find_cutoffs(columns), raw_rows, raw_top_width)
+        rows, states, positions, columns, top_width, find_passes(columns), raw_rows, raw_top_width)
 
 
 def launch(
@@ -91,7 +91,7 @@ def launch(
     mask_index, mask_bits = _masks(batch, columns, masks, logits, slots)
     parameters = {name: columns[name] for name in COLUMNS}
     sampled = sample(
-        _mark(batch, logits, slots, watermark), SampleParameters(batch.cutoffs, **{**parameters, "mask": mask_index}),
+        _mark(batch, logits, slots, watermark), SampleParameters(batch.passes, **{**parameters, "mask": mask_index}),
         History(slots.histories(batch.rows), columns["history_offsets"]),
         Biases(columns["bias_ids"], columns["bias_values"], columns["bias_offsets"]), mask_bits, batch.top_width)
     stages.tell(sampled.ids)

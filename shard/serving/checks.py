@@ -31,6 +31,8 @@ def _check_initial_state(state: InitialState) -> None:
         value = getattr(sampling, parameter.name)
         if parameter.bound and not parameter.bound.holds(value):
             raise ValueError(f".initial_state.sampling.{parameter.name} is {value}, it must be {parameter.bound.text}")
+    if sampling.of_logprobs and sampling.do_sample:
+        raise ValueError(".initial_state.sampling.of_logprobs is true, which it can't be where do_sample is, too")
     if len(sampling.bias_ids) != len(sampling.bias_values):
         raise ValueError(f".initial_state.sampling has {len(sampling.bias_ids)} bias_ids and "
                          f"{len(sampling.bias_values)} values")

@@ -22,7 +22,9 @@ from penstock.shard.startup.measure import prompts
 
 log = logging.getLogger(__name__)
 
-ALL_SAMPLERS = Sampling(**{parameter.name: parameter.on for parameter in PARAMETERS})
+ALL_SAMPLERS = Sampling(**{
+    parameter.name: parameter.on for parameter in PARAMETERS if parameter.name != "of_logprobs"})
+"""All parameters that go together."""
 
 
 def fit_kv_memory(executor: Executor, config: ShardConfig) -> int:

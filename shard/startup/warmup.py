@@ -13,6 +13,7 @@ import numpy as np
 
 from penstock.contract.plan import Plan
 from penstock.contract.row import Row
+from penstock.contract.sampling import Sampling
 from penstock.contract.stream_limits import StreamLimits
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
@@ -56,6 +57,7 @@ def warm_up_steps(bounds: Bounds, max_tokens: int, max_rows: int) -> Iterator[Pl
         yield _with_prompt_logprobs(bounds, number, 0)
     for width in TOP_WIDTHS:
         yield _with_prompt_logprobs(bounds, 1, min(width, bounds.vocab_size))
+    yield prompts(bounds, [1], Sampling(of_logprobs=True, repetition_penalty=1.2))
     # What was sampled is the next input, and what a row has before is read again.
     yield Plan(0, (Row(
         slot=0, start=1, from_last_sample=True, new_blocks=(1,) if bounds.block_size == 1 else ()),))

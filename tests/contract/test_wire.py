@@ -40,7 +40,7 @@ def test_a_row_in_full() -> None:
         "do_sample": True, "seed": 2**64 - 1, "branch": 2**32 - 1, "watermark": True, "repetition_penalty": 1.5,
         "share_penalty": -0.5, "frequency_penalty": 0.25, "presence_penalty": -2.0, "min_tokens": 4,
         "temperature": 0.5, "top_k": 7, "top_p": 0.75, "typical_p": 0.25, "min_p": 0.125, "raw_logprobs": True,
-        "top_n": 5}
+        "top_n": 5, "of_logprobs": False}
     sampling = shard_pb2.Sampling(
         **values, bias_ids=ids(8, 9), bias_values=[0.5, -100], banned_ids=ids(2, 70_000))  # type: ignore[arg-type]
     initial_state = shard_pb2.InitialState(sampling=sampling, prompt_length=9, history_ids=ids(4, 2**32 - 1),
@@ -101,6 +101,8 @@ def test_proposals_follow_the_inputs() -> None:
     (plan(initial_state=initial_state(presence_penalty=-math.inf)), r"\.presence_penalty is -inf"),
     (plan(initial_state=initial_state(bias_ids=ids(4), bias_values=[math.inf])),
      r"\.bias_values are \[inf\], they must be finite"),
+    (plan(initial_state=initial_state(of_logprobs=True, do_sample=True)),
+     r"plan 3, rows\[0\]\.initial_state\.sampling\.of_logprobs is true, which it can't be where do_sample is, too"),
     (plan(initial_state=initial_state(bias_ids=ids(4))), r"has 1 bias_ids and 0 values"),
     (plan(initial_state=with_side_inputs(image=b"1")),
      r"plan 3, rows\[0\]\.initial_state\.side_inputs has 'image', known are 'adapter' and 'trace'"),

@@ -27,6 +27,8 @@ MIXED = [
     {"allowed": (1, 4, 7, 9, 12), "top_n": 3, "typical_p": 0.9, "min_p": 0.3},
     {"allowed": (2, 3, 4, 5), "bias": ((3, 3.0), (2, -torch.inf), (12, 90.0)), "do_sample": False, "top_n": 9},
     {"min_p": 0.2, "temperature": 1.6, "top_n": 20},
+    {"of_logprobs": True, "do_sample": False, "repetition_penalty": 1.4, "frequency_penalty": 0.3, "top_n": 64},
+    {"of_logprobs": True, "do_sample": False, "allowed": (1, 3, 5, 7, 9), "bias": ((3, -1.5), (5, -torch.inf))},
 ]
 
 
@@ -55,7 +57,7 @@ def test_each_row_against_a_computation_of_its_own(vocabulary, kernel_set):
         noise = [gumbel(row["seed"], row["position"], token, row.get("branch", 0)) for token in range(vocabulary)]
         perturbed = warped + torch.tensor(noise) if row.get("do_sample", True) else warped
         assert chosen == perturbed.argmax()
-        expected = torch.log_softmax(warped, dim=0)[chosen]
+        expected = (warped if "of_logprobs" in row else torch.log_softmax(warped, dim=0))[chosen]
         hair = 2.0**-24 * abs(expected) * 1e-6 if kernel_set == "reference" else 1e-6
         assert abs(logprob - expected) <= 2.0**-24 * abs(expected) + hair
 

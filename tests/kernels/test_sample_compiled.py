@@ -42,8 +42,8 @@ def random_row(choose, vocabulary):
     if choose.random() < 0.2:
         biased = choose.sample(range(vocabulary), min(vocabulary, choose.randint(1, 9)))
         row["bias"] = [(token, choose.choice((-torch.inf, choose.gauss(0, 2)))) for token in biased]
-    if choose.random() < 0.1:
-        row["do_sample"] = False
+    if choose.random() < 0.2:
+        row |= {"do_sample": False, "of_logprobs": choose.random() < 0.5}
     return row
 
 
@@ -67,7 +67,9 @@ def assert_as_the_reference(logits, rows, histories=None) -> int:
     expected = reference.sample(*parts, int(parts[1].top_n.max()))
     sampled = sample(*parts)
 
-    scores = reference._adjust(logits.double(), *parts[1:])
+    scores = logits.double()
+    reference._normalise(scores, parameters)
+    scores = reference._adjust(scores, *parts[1:])
     is_same = sampled.ids == expected.ids
     for row in (~is_same).nonzero()[:, 0].tolist():
         only = torch.tensor([row])

@@ -9,7 +9,7 @@ from penstock.kernels import dispatch, softmax_gpu
 from penstock.kernels.sample import gpu_cutoffs, gpu_plan, reference
 from penstock.kernels.sample.gpu_adjust import Scores
 from penstock.kernels.sample.gpu_cutoffs import Cutoffs
-from penstock.kernels.sample.parameters import find_cutoffs
+from penstock.kernels.sample.parameters import find_passes
 from tests.kernel_sets import few
 from tests.kernels.compiled import poison
 from tests.kernels.sampling import arguments, columns
@@ -116,9 +116,10 @@ def test_a_row_pays_only_for_what_it_asks(gpu_kernels, monkeypatch):
     assert cutoffs.scores.bounds[::2].tolist() == [everything, everything]
 
 
-def test_which_cutoffs_some_row_has():
+def test_which_passes_some_row_has():
+    assert find_passes(columns([{}, {"of_logprobs": True, "do_sample": False}])) == {"of_logprobs"}
     row = {"top_k": 5, "top_p": 0.9, "typical_p": 0.9, "min_p": 0.1}
-    assert find_cutoffs(columns([{}, {**row, "do_sample": False}])) == frozenset()
+    assert find_passes(columns([{}, {**row, "do_sample": False}])) == frozenset()
     for name, value in row.items():
         table = columns([{}, {name: value}])
-        assert find_cutoffs(table) == find_cutoffs({key: column.numpy() for key, column in table.items()}) == {name}
+        assert find_passes(table) == find_passes({key: column.numpy() for key, column in table.items()}) == {name}

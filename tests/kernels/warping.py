@@ -20,6 +20,8 @@ def warp(logits: Tensor, row: dict, history: list[int]) -> Tensor:
     bias, allowed = row.get("bias", ()), row.get("allowed", range(len(logits)))
     row = {name: torch.tensor(row.get(name, default), dtype=COLUMNS[name]).item() for name, default in DEFAULTS.items()}
     ids, scores = torch.tensor([history], dtype=torch.int64), logits.double()[None].clone()
+    if row["of_logprobs"]:
+        scores = torch.log_softmax(scores, dim=1)
     if history:
         output = history[row["prompt_length"] :]
         scores = RepetitionPenaltyLogitsProcessor(row["repetition_penalty"])(ids, scores)

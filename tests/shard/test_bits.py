@@ -30,6 +30,7 @@ SAMPLINGS = (
     Sampling(do_sample=True, seed=7, branch=3, frequency_penalty=0.4, raw_logprobs=True, top_n=2),
     Sampling(bias_ids=(7, 9, 7), bias_values=(1.5, -3, 0.25),
              banned_ids=(2, 11, 40), min_tokens=4, top_n=1),
+    Sampling(of_logprobs=True, repetition_penalty=1.3, bias_ids=(5,), bias_values=(2.0,), top_n=20),
     Sampling(do_sample=True, seed=8, watermark=True, temperature=0.8, raw_logprobs=True, top_n=1),
 )
 CHUNKS = (1, 3, 16, 17, 64)

@@ -32,6 +32,8 @@ COUNTS = {
     "penstock.kernels.sample.gpu_adjust._copy": 1,
     "penstock.kernels.sample.gpu_adjust._penalise": 3,  # marks, counts and charges
     "penstock.kernels.sample.gpu_adjust._bias": 1,
+    "penstock.kernels.sample.gpu_logprobs._split": 1,
+    "penstock.kernels.sample.gpu_logprobs._join": 1,
     "penstock.kernels.sample.gpu_cutoffs._measure": 1,
     "penstock.kernels.sample.gpu_plan.decide": 1,
     "penstock.kernels.sample.gpu_cutoffs._tally": 1,

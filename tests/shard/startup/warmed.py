@@ -37,7 +37,7 @@ SAMPLINGS = [
     Sampling(), ALL_SAMPLERS, Sampling(top_n=1), Sampling(do_sample=True, seed=3, top_n=20),
     Sampling(raw_logprobs=True, top_n=3), Sampling(raw_logprobs=True, top_n=32), Sampling(watermark=True),
     Sampling(bias_ids=(7, 9, 11), bias_values=(1.0, 1.0, 1.0), presence_penalty=0.5),
-    Sampling(banned_ids=(2,), min_tokens=4, top_n=9)]
+    Sampling(banned_ids=(2,), min_tokens=4, top_n=9), Sampling(of_logprobs=True, repetition_penalty=1.3, top_n=20)]
 
 
 def workload(seed: int = 0) -> list[Program]:
