@@ -1,0 +1,140 @@
+"""Beam search: follows the likeliest beginnings of an answer side by side, and returns the best of the answers that
+they end in.
+
+The rules, and so the tokens and scores, are those of transformers' `generate(num_beams=...)` (version 5,
+generation/utils.py). The search knows nothing of how candidates are computed: it is told the top logprobs behind each
+beam, and says which beams go on with which tokens.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import nlargest, nsmallest
+from typing import Literal, NamedTuple
+
+from penstock.contract.row_result import TopLogprobs
+from penstock.router.scheduling.finish_reason import FinishReason
+
+EarlyStopping = bool | Literal["never"]
+
+
+@dataclass(frozen=True, slots=True)
+class BeamSettings:
+    """Says how many beams are followed, and how many answers are returned, at most as many as beams.
+
+    An answer's score is the sum of its logprobs divided by its length to the power of `length_penalty`. With
+    `early_stopping` the search ends once it has found as many answers as beams; without it, once no beam can become
+    better than they are, if beams end where they are now, or, with "never", wherever they end.
+    """
+
+    num_beams: int
+    num_answers: int = 1
+    length_penalty: float = 1.0
+    early_stopping: EarlyStopping = False
+
+
+class Link(NamedTuple):
+    """A token of a beam behind those before it. Beams share the links of the tokens that they have in common."""
+
+    token_id: int
+    logprob: float
+    before: "Link | None"
+
+
+class Candidate(NamedTuple):
+    """A token with which a beam, given by its place, may go on. `score` is the sum of all logprobs up to it."""
+
+    beam: int
+    token_id: int
+    logprob: float
+    score: float
+
+
+class Beam(NamedTuple):
+    """A beginning of an answer; `score` is the sum of its logprobs."""
+
+    score: float = 0.0
+    last: Link | None = None
+
+
+class Hypothesis(NamedTuple):
+    """An answer that has ended, with its score and the reason for its end."""
+
+    score: float
+    last: Link
+    finish_reason: FinishReason
+
+    def links(self) -> list[Link]:
+        """Returns its tokens, the first one first."""
+        links: list[Link] = []
+        link: Link | None = self.last
+        while link is not None:
+            links.append(link)
+            link = link.before
+        return links[::-1]
+
+
+class BeamSearch:
+    """Usage: in each step `choose` candidates of the logprobs behind all `beams`, then `advance` with those that end.
+
+    `num_end_tokens` is the number of different tokens that end an answer.
+    """
+
+    def __init__(self, settings: BeamSettings, max_new_tokens: int, num_end_tokens: int) -> None:
+        self._settings = settings
+        self._max_new_tokens = max_new_tokens
+        self.num_candidates = max(2, 1 + num_end_tokens) * settings.num_beams
+        """How many of the likeliest tokens behind each beam a step needs: if all ending ones are among them, enough
+        are left to go on with."""
+        self.length = 0
+        """How many tokens each of the beams has."""
+        self.beams: list[Beam] = [Beam()]
+        """The likeliest one first."""
+        self._finished: list[Hypothesis] = []
+        """The best one first."""
+
+    def choose(self, tops: Sequence[TopLogprobs]) -> list[Candidate]:
+        """Returns the best candidates, the best one first, by the likeliest tokens behind each of the beams."""
+        candidates = (
+            Candidate(place, token_id, logprob, beam.score + logprob)
+            for place, (beam, top) in enumerate(zip(self.beams, tops, strict=True)) for token_id, logprob in top)
+        return nsmallest(self.num_candidates, candidates, key=lambda each: (-each.score, each.beam, each.token_id))
+
+    def advance(
+        self, candidates: Sequence[Candidate], reasons: Sequence[FinishReason | None]
+    ) -> list[Candidate]:
+        """Takes in which of the candidates end, and why. Returns those that become the `beams`, in their order; none
+        if the search is over."""
+        most = self._settings.num_beams
+        self.length += 1
+        going = [each for each, reason in zip(candidates, reasons, strict=True) if reason is None][:most]
+        ended = [self._end(each, reason) for each, reason in zip(candidates[:most], reasons, strict=False)
+                 if reason is not None]
+        self._finished = nlargest(most, [*self._finished, *ended], key=lambda each: each.score)
+        if not going or self._is_over(going[0].score):
+            going = []
+        self.beams = [Beam(each.score, self._link(each)) for each in going]
+        return going
+
+    @property
+    def answers(self) -> list[Hypothesis]:
+        """The best answers, the best one first: fewer than were asked for if there are no others."""
+        return self._finished[:self._settings.num_answers]
+
+    def _link(self, candidate: Candidate) -> Link:
+        return Link(candidate.token_id, candidate.logprob, self.beams[candidate.beam].last)
+
+    def _end(self, candidate: Candidate, reason: FinishReason) -> Hypothesis:
+        score = candidate.score / self.length ** self._settings.length_penalty
+        return Hypothesis(score, self._link(candidate), reason)
+
+    def _is_over(self, best_score: float) -> bool:
+        """Tells whether as many answers were found as there are beams, and the best beam's score is not enough to
+        become better than the worst of them."""
+        settings = self._settings
+        if len(self._finished) < settings.num_beams:
+            return False
+        if settings.early_stopping is True:
+            return True
+        at_end = settings.early_stopping == "never" and settings.length_penalty > 0
+        length = self._max_new_tokens if at_end else self.length
+        return best_score / length ** settings.length_penalty <= self._finished[-1].score
