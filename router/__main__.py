@@ -50,8 +50,7 @@ def main() -> None:
     try:
         # Outside the event loop, which it would hold up: one of a vocabulary of 200,000 tokens takes a second, in which
         # SIGTERM ends the process at once.
-        tokenizer = None if config.role == "engine" else Tokenizer.load(
-            config.tokenizer_json, config.validation_workers)
+        tokenizer = Tokenizer.load(config.tokenizer_json, config.validation_workers)
         uvloop.run(serve(config, tokenizer))
     except (TokenizerError, LimitError, InvalidArgument) as error:
         _refuse(config, error)
@@ -70,8 +69,8 @@ def _refuse(config: RouterConfig, error: Exception) -> None:
         print(f"router: {sentence}", file=sys.stderr)
 
 
-async def serve(config: RouterConfig, tokenizer: Tokenizer | None) -> None:
-    """Serves until it is asked to end and the last request is answered. Without a tokenizer it answers no clients."""
+async def serve(config: RouterConfig, tokenizer: Tokenizer) -> None:
+    """Serves until it is asked to end and the last request is answered."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -84,8 +83,7 @@ async def serve(config: RouterConfig, tokenizer: Tokenizer | None) -> None:
         try:
             await (process.answer() if config.role == "front" else process.drive())
         finally:
-            if tokenizer is not None:
-                tokenizer.close()
+            tokenizer.close()
             if launcher.is_lost and config.role != "front" and config.folder is not None:
                 remove_leftovers(config.folder, config.keeps_folder)
 
@@ -95,7 +93,7 @@ class RouterProcess:
     """One process of the router: its settings, what binds it to the launcher, and what it is told to stop by."""
 
     config: RouterConfig
-    tokenizer: Tokenizer | None
+    tokenizer: Tokenizer
     launcher: LauncherLink
     tell_ready: Callable[[], None]
     stop: asyncio.Event
@@ -103,7 +101,7 @@ class RouterProcess:
     async def drive(self) -> None:
         """Waits for the group and drives it; answers clients itself, or has fronts answer them."""
         config = self.config
-        template = None if self.tokenizer is None else self._template()
+        template = None if config.role == "engine" else self._template()
         finding = Finding(config)
         try:
             facts = await self._unless_stopped(finding.first())
@@ -117,8 +115,8 @@ class RouterProcess:
                 config.tokenizer_json, facts.vocab_size, facts.eos_token_ids)
             if grammars is not None:
                 await grammars.warm()
-            if self.tokenizer is None:
-                await self._serve_fronts(FrontServer(engine, adapters, grammars))
+            if config.role == "engine":
+                await self._serve_fronts(FrontServer(engine, adapters, grammars, self.tokenizer))
             else:
                 service = Service(
                     engine, self.tokenizer, metrics, server_info(config, facts), PoisonMemory(limits.poison_memory),
@@ -132,7 +130,6 @@ class RouterProcess:
     async def answer(self) -> None:
         """Answers clients with what the engine's process computes."""
         config = self.config
-        assert self.tokenizer is not None
         assert config.engine_socket is not None
         template = self._template()
         engine = RemoteEngine(config.engine_socket, config.max_shard_downtime, config.poison_memory)

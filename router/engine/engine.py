@@ -20,20 +20,18 @@ from penstock.router.engine.adapter_loader import AdapterLoader
 from penstock.router.engine.downtime import Downtime
 from penstock.router.engine.guessers import Guessers
 from penstock.router.engine.request import Request
-from penstock.router.engine.request_table import RequestState, RequestTable
+from penstock.router.engine.request_table import RequestTable
 from penstock.router.engine.side_inputs import side_inputs_of
+from penstock.router.engine.starting import Starting
 from penstock.router.engine.steps_in_flight import StepsInFlight
 from penstock.router.engine.transfer import Transfer
 from penstock.router.errors import GenerationError, KilledGroup, RouterError, Unhealthy
 from penstock.router.fleet.errors import FleetError, OtherFacts
 from penstock.router.fleet.fleet import Fleet
-from penstock.router.grammar.cursor import GrammarCursor
 from penstock.router.grammar.mask_worker import MaskWorker
-from penstock.router.grammar.spec import GrammarSpec
 from penstock.router.limits import Limits
 from penstock.router.metrics.metrics import Metrics
-from penstock.router.scheduling import sequence
-from penstock.router.scheduling.confirmed import Other, PromptLogprobsPart, Sampled, Verified
+from penstock.router.scheduling.confirmed import Candidates, Other, PromptLogprobsPart, Verified
 from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.residency import Residency
 from penstock.router.scheduling.scheduler import Scheduler
@@ -95,9 +93,10 @@ class Engine:
         """The limits of requests: less than at the start while the group has less memory."""
         self._limits_at_start = limits
         self._most_blocks = facts.most_blocks
-        self._guessers = Guessers(limits.speculate > 0, facts.draft_context)
         self._requests = RequestTable(self._scheduler.finish, metrics.groups.resumed)
-        self._next_id = 0
+        self._starting = Starting(
+            self._scheduler, self._requests, facts, Guessers(limits.speculate > 0, facts.draft_context),
+            most_forced=limits.speculate + self._depth)
         self._in_flight = StepsInFlight()
         self._mask_worker = MaskWorker()
         self._lost_at: float | None = None
@@ -123,45 +122,35 @@ class Engine:
         Raises Unhealthy while the engine takes no requests, and GenerationError if the request was checked when there
         was more memory, here or in a group that is gone, or the shards fail whenever they load its adapter.
         """
-        receiver, output_so_far, request = transfer.receiver, transfer.output, transfer.receiver.request
+        request, beams = transfer.receiver.request, transfer.beams
         if not self.is_healthy:
             raise Unhealthy
-        if len(request.input_ids) + len(output_so_far) >= self._scheduler.memory.capacity:
+        num_known = len(transfer.output) if beams is None else beams.search.length
+        if len(request.input_ids) + num_known >= self._scheduler.memory.capacity:
             raise self._too_long()
         if len(request.input_ids) + request.max_new_tokens > self._limits_at_start.max_total_tokens:
             raise self._too_long()
         if request.adapter is not None:
             self._adapters.use(request.adapter)
-        sequence_id, self._next_id = self._next_id, self._next_id + 1
-        receiver.bind(lambda: self._requests.cancel(sequence_id))
-        tokens = [*request.input_ids, *output_so_far]
-        guesser = self._guessers.of(request, tokens, transfer.record)
-        assert not isinstance(request.grammar, GrammarSpec), "the grammar is not compiled"
-        cursor = None if request.grammar is None else GrammarCursor(
-            sequence_id, request.grammar, output_so_far,
-            most_forced=self.limits.speculate + self._depth if guesser is not None else 0)
-        self._requests[sequence_id] = RequestState(receiver, cursor, guesser, transfer.left_at)
-        self._scheduler.add(sequence.Sequence(
-            id=sequence_id, age=transfer.age, record=transfer.record, tokens=tokens, guesser=guesser,
-            prompt_length=len(request.input_ids),
-            max_length=len(request.input_ids) + request.max_new_tokens, sampling=request.sampling,
-            priority=request.priority, ignore_eos=request.ignore_eos, stop_token_ids=request.stop_token_ids,
-            has_grammar=request.grammar is not None, wants_prompt_logprobs=request.wants_prompt_logprobs,
-            side_inputs=side_inputs_of(request)))
+        self._starting.start(transfer)
         self._work.set()
 
     def may_leave(self) -> list[tuple[int, Request]]:
         """Returns the requests that may go on in another group, by their ids, the oldest first. Those that have killed
         this group more than once stay as long as it may come back, so that they kill no other."""
-        return [(id, self._requests[id].receiver.request)
-                for id in self._scheduler.releasable(bound_too=self._is_overdue) if id in self._requests]
+        return self._requests.leaving(self._scheduler.releasable(bound_too=self._is_overdue))
 
     def release(self, sequence_id: int) -> Transfer:
         """Lets go of a request at the output position of its receiver, for another engine to take."""
-        state, released = self._requests.pop(sequence_id), self._scheduler.release(sequence_id)
+        state = self._requests.remove(sequence_id)
+        paused_since = state.paused_since(self._lost_at)
+        if state.beams is not None:
+            age, carried = state.beams.carry()
+            return Transfer(state.receiver, (), age, left_at=paused_since, beams=carried)
+        released = self._scheduler.release(sequence_id)
         # A grammar may not have seen the last of the tokens yet: these are computed once more.
         return Transfer(state.receiver, released.output[:state.receiver.num_tokens], released.age, released.record,
-                        state.paused_since(self._lost_at))
+                        paused_since)
 
     @property
     def num_requests(self) -> int:
@@ -278,12 +267,14 @@ class Engine:
                 state.receiver.verified(each)
             elif isinstance(each, Other):
                 state.receiver.take_other(each)
-            elif isnan(each.logprob) if isinstance(each, Sampled) else any(map(isnan, each.logprobs)):
+            elif any(map(isnan, each.logprobs)) if isinstance(each, PromptLogprobsPart) else isnan(each.logprob):
                 self._requests.fail_nan(each.sequence_id)
             elif isinstance(each, PromptLogprobsPart):
                 state.receiver.take_prompt_logprobs(each)
             elif each.finish_reason is FinishReason.ERROR:
                 self._fail_too_long([each.sequence_id])
+            elif isinstance(each, Candidates):
+                self._requests.consider(each)
             elif state.cursor is not None:
                 self._mask_worker.hold(state.cursor, each)
             else:

@@ -1,10 +1,12 @@
 """Who takes what the engine yields for a request: the stream that a handler reads, or the wire to one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from penstock.router.engine.request import Request
+from penstock.router.engine.stop_text import StopText
 from penstock.router.errors import RouterError
+from penstock.router.scheduling.beam_search import FoundAnswer
 from penstock.router.scheduling.confirmed import Other, PromptLogprobsPart, Sampled, Verified
 from penstock.router.scheduling.finish_reason import FinishReason
 
@@ -28,6 +30,13 @@ class Receiver(Protocol):
     def push(self, sampled: Sampled) -> FinishReason | None:
         """Takes the next token; returns why the answer ends with it, or None. An error that it raises ends the request.
         """
+
+    def take_answers(self, answers: Sequence[FoundAnswer]) -> None:
+        """Takes all answers of a beam search, at least one, which end the request."""
+
+    def stop_text(self) -> StopText:
+        """Returns the text of an answer at its beginning, in which stop strings are looked for."""
+        ...
 
     def verified(self, verified: Verified) -> None:
         """Counts the guesses that a step has verified."""

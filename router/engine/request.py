@@ -8,12 +8,14 @@ from penstock.router.adapters.registry import Adapter
 from penstock.router.engine.trace import Trace
 from penstock.router.grammar.matcher import Grammar
 from penstock.router.grammar.spec import GrammarSpec
+from penstock.router.scheduling.beam_search import BeamSettings
 from penstock.router.scheduling.priorities import BACKGROUND
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Describes one answer to one prompt. Only generation/validation.py makes it, so nothing is checked again.
+    """Describes one answer to one prompt, or those of a beam search. Only generation/validation.py makes it, so nothing
+    is checked again.
 
     `max_new_tokens` is what fits: prompt + max_new_tokens never exceeds the limit on total tokens. The answer's text is
     cut at the end of a stop string if `keep_stop`, otherwise before it. A token of `stop_token_ids` ends the
@@ -31,6 +33,8 @@ class Request:
     """The grammar that the answer must follow; what it is compiled from where the engine is in another process."""
     adapter: Adapter | None = None
     """The adapter that changes the model for this answer."""
+    beams: BeamSettings | None = None
+    """How its answers are searched for by beams, if they are; then the request is one for all of them."""
     wants_prompt_logprobs: bool = False
     bits: tuple[str, ...] = ()
     """The facts that must decide the answer's bits, as `Facts.bits`; empty if any will do."""

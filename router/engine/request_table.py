@@ -3,13 +3,18 @@
 import logging
 import time
 from collections.abc import Callable, Iterable
+from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 
 from penstock.contract.plan import Plan
+from penstock.router.engine.beams import Beams
 from penstock.router.engine.receiver import Receiver
+from penstock.router.engine.request import Request
 from penstock.router.errors import GenerationError, RouterError
+from penstock.router.grammar.beam_cursor import BeamCursor
 from penstock.router.grammar.cursor import GrammarCursor, MaskResult
-from penstock.router.scheduling.confirmed import Sampled
+from penstock.router.scheduling.beam_search import FoundAnswer
+from penstock.router.scheduling.confirmed import Candidates, Sampled
 from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.guesser import Guesser
 
@@ -23,6 +28,7 @@ class RequestState:
     receiver: Receiver
     cursor: GrammarCursor | None = None
     guesser: Guesser | None = None
+    beams: Beams | None = None
     left_at: float | None = None
     """Since when the answer pauses, of `time.monotonic`, if it has moved here and no token has come yet."""
     taken_at: float = field(default_factory=time.monotonic)
@@ -35,8 +41,8 @@ class RequestState:
 
 
 class RequestTable(dict[int, RequestState]):
-    """Maps sequence ids to the states of their requests. `finish` ends a sequence in the scheduler; `resumed` is told
-    for how many seconds an answer has paused that has moved here."""
+    """Maps sequence ids to the states of their requests; all beams of a search have one state. `finish` ends a sequence
+    in the scheduler; `resumed` is told for how many seconds an answer has paused that has moved here."""
 
     def __init__(
         self, finish: Callable[[int, FinishReason], None], resumed: Callable[[float], None] = lambda seconds: None
@@ -44,6 +50,11 @@ class RequestTable(dict[int, RequestState]):
         super().__init__()
         self._finish = finish
         self._resumed = resumed
+
+    @property
+    def each(self) -> list[tuple[int, RequestState]]:
+        """All requests, each once, with the id of a sequence."""
+        return [(id, state) for id, state in self.items() if state.beams is None or state.beams.ids[0] == id]
 
     def planned(self, plan: Plan, now: float) -> None:
         """Notes which requests begin to run, which is no news after a preemption or a loss, and which are preempted."""
@@ -65,7 +76,7 @@ class RequestTable(dict[int, RequestState]):
 
     def trace_replays(self) -> None:
         """Notes in the traces of all requests that had begun to run that they will be computed again."""
-        for sequence_id, state in self.items():
+        for sequence_id, state in self.each:
             if state.receiver.started_at is not None:
                 self.trace(sequence_id, "replay", generated_tokens=state.receiver.num_tokens)
 
@@ -77,9 +88,7 @@ class RequestTable(dict[int, RequestState]):
         state = self.get(sampled.sequence_id)
         if state is None:
             return
-        if state.left_at is not None:
-            self._resumed(time.monotonic() - state.left_at)
-            state.left_at = None
+        self._goes_on(state)
         try:
             reason = state.receiver.push(sampled)
         except Exception as error:
@@ -88,6 +97,46 @@ class RequestTable(dict[int, RequestState]):
             return
         if reason is not None:
             self._end(sampled.sequence_id, reason)
+
+    def consider(self, found: Candidates) -> None:
+        """Gives candidates to the search of their beam. Once all are there it goes on, or its answers end the request.
+        An exception on the way ends this request alone."""
+        state = self[found.sequence_id]
+        assert state.beams is not None
+        if not state.beams.take(found):
+            return
+        before = state.beams.ids
+        try:
+            answers = state.beams.advance()
+        except Exception as error:
+            log.exception("request %d failed in its beam search", found.sequence_id)
+            self.fail(found.sequence_id, GenerationError(f"{type(error).__name__} in the beam search"))
+            return
+        if answers is not None:
+            self.found(found.sequence_id, answers)
+            return
+        self._goes_on(state)
+        for sequence_id in before:
+            del self[sequence_id]
+        self.update(dict.fromkeys(state.beams.ids, state))
+
+    def found(self, sequence_id: int, answers: Items[FoundAnswer]) -> None:
+        """Gives its answers to the receiver of a beam search, which end it. Does nothing if the request has ended."""
+        state = self.get(sequence_id)
+        if state is None:
+            return
+        self._goes_on(state)
+        if not answers:
+            self.fail(sequence_id, GenerationError("Server error: no answer follows the grammar any further"))
+            return
+        state.receiver.take_answers(answers)
+        self._end(sequence_id, answers[0].finish_reason)
+
+    def _goes_on(self, state: RequestState) -> None:
+        """Notes for how long an answer has paused that has moved here."""
+        if state.left_at is not None:
+            self._resumed(time.monotonic() - state.left_at)
+            state.left_at = None
 
     def settle(self, results: Iterable[MaskResult]) -> dict[int, bytes]:
         """Delivers the tokens that the grammars have accepted; returns the masks of requests that have not ended."""
@@ -106,10 +155,30 @@ class RequestTable(dict[int, RequestState]):
 
     def cursors(
         self, masked: Iterable[tuple[int, int, tuple[int, ...]]]
-    ) -> list[tuple[GrammarCursor, tuple[int, ...]]]:
+    ) -> list[tuple[GrammarCursor | BeamCursor, tuple[int, ...]]]:
         """Returns the grammar cursors and the drafts of a plan's `masked` rows, of those requests that have not ended.
         """
-        return [(state.cursor, drafts) for _, id, drafts in masked if (state := self.get(id)) and state.cursor]
+        return [(cursor, drafts) for _, id, drafts in masked if (cursor := self._cursor(id))]
+
+    def _cursor(self, sequence_id: int) -> GrammarCursor | BeamCursor | None:
+        state = self.get(sequence_id)
+        if state is None:
+            return None
+        return state.cursor if state.beams is None else state.beams.cursor(sequence_id)
+
+    def leaving(self, sequence_ids: Items[int]) -> list[tuple[int, Request]]:
+        """Returns those of the requests that have all of their sequences among these, in the order of these, each with
+        the id of one."""
+        able = {*sequence_ids}
+        return [(id, state.receiver.request) for id in sequence_ids if (state := self.get(id)) and (
+            state.beams is None or (state.beams.ids[0] == id and able.issuperset(state.beams.ids)))]
+
+    def remove(self, sequence_id: int) -> RequestState:
+        """Takes a request out, with all of its sequences, which go on in the scheduler."""
+        state = self[sequence_id]
+        for id in (sequence_id,) if state.beams is None else state.beams.ids:
+            del self[id]
+        return state
 
     def cancel(self, sequence_id: int) -> None:
         """Ends a request whose client has left."""
@@ -143,7 +212,7 @@ class RequestTable(dict[int, RequestState]):
     def fail_bound(self, bits: tuple[str, ...]) -> int:
         """Ends all requests that need other bits than these, which the group computes now; returns how many go on that
         were to have others."""
-        others = [(sequence_id, state.receiver.request) for sequence_id, state in self.items()
+        others = [(sequence_id, state.receiver.request) for sequence_id, state in self.each
                   if state.receiver.request.bits not in ((), bits)]
         for sequence_id, request in others:
             if request.needs_bits:
@@ -154,7 +223,7 @@ class RequestTable(dict[int, RequestState]):
 
     def fail_all(self, error: RouterError) -> None:
         """Tells every client of the error before anything else can fail, then ends the sequences."""
-        for state in self.values():
+        for _, state in self.each:
             state.receiver.fail(error)
         ended = [*self]
         self.clear()
@@ -162,5 +231,6 @@ class RequestTable(dict[int, RequestState]):
             self._finish(sequence_id, FinishReason.ERROR)
 
     def _end(self, sequence_id: int, reason: FinishReason) -> None:
-        del self[sequence_id]
-        self._finish(sequence_id, reason)
+        beams = self.remove(sequence_id).beams
+        for id in (sequence_id,) if beams is None else beams.ids:
+            self._finish(id, reason)

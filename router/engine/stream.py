@@ -2,15 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from penstock.contract.row_result import TopLogprobs
 from penstock.router.engine.request import Request
+from penstock.router.engine.stop_text import StopText
 from penstock.router.engine.text_path import TextPath
 from penstock.router.errors import RouterError
+from penstock.router.scheduling.beam_search import FoundAnswer
 from penstock.router.scheduling.confirmed import Other, PromptLogprobsPart, Sampled, Verified
 from penstock.router.scheduling.finish_reason import FinishReason
 
@@ -30,11 +33,12 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Tells how a request ended. `text` is the whole answer without special tokens."""
+    """Tells how a request ended. `text` is the whole answer without special tokens, `score` that of a beam search."""
 
     finish_reason: FinishReason
     text: str
     num_tokens: int
+    score: float | None = None
 
 
 class Event(NamedTuple):
@@ -72,13 +76,16 @@ class Stream:
 
     Times are of `time.monotonic`; `started_at` is when its first step was sent. `hit_tokens` of the prompt were found
     in the prefix cache. `guesses` is None unless tokens of the answer are guessed (`is_guessed`). `prompt_logprobs` are
-    whole before the first event comes, if they were asked for.
+    whole before the first event comes, if they were asked for. The answers of a beam search come at once: the best to
+    the stream that is submitted, the others to its `siblings`.
     """
 
     def __init__(
-        self, request: Request, text: TextPath, queue: Queue | None = None, *, is_guessed: bool = False
+        self, request: Request, text: TextPath, queue: Queue | None = None, *, is_guessed: bool = False,
+        siblings: Sequence["Stream"] = (),
     ) -> None:
         self.request = request
+        self.siblings = siblings
         self.num_tokens = 0
         """Generated tokens, including the output that the request was submitted with."""
         self.submitted_at = time.monotonic()
@@ -97,14 +104,16 @@ class Stream:
         self._cancel: Callable[[], None] = lambda: None
         self._queue: Queue = asyncio.Queue() if queue is None else queue
         self._is_over = False
+        self._score: float | None = None
 
     def bind(self, cancel: Callable[[], None]) -> None:
         self._cancel = cancel
 
     def begin(self, now: float, hit_tokens: int) -> None:
-        if self.started_at is None:
-            self.started_at = now
-            self.hit_tokens = hit_tokens
+        for stream in (self, *self.siblings):
+            if stream.started_at is None:
+                stream.started_at = now
+                stream.hit_tokens = hit_tokens
 
     def push(self, sampled: Sampled) -> FinishReason | None:
         """Turns a token into the event that the client sees; a stop string that it completes ends the answer."""
@@ -118,6 +127,24 @@ class Stream:
         token = Token(sampled.token_id, piece.text, sampled.logprob, piece.is_special, sampled.top_logprobs)
         self._queue.put_nowait((self, Event(token, self.ending)))
         return reason
+
+    def take_answers(self, answers: Sequence[FoundAnswer]) -> None:
+        """Hands out the answers of a beam search. A stream for which there is none ends without an event."""
+        now = time.monotonic()
+        for stream, answer in zip_longest((self, *self.siblings), answers):
+            if answer is None:
+                stream.finished_at, stream._is_over = now, True
+            else:
+                stream._take_answer(answer)
+
+    def _take_answer(self, answer: FoundAnswer) -> None:
+        self._score = answer.score
+        for token_id, logprob in zip(answer.token_ids[:-1], answer.logprobs, strict=False):
+            self.push(Sampled(0, token_id, logprob))
+        self.push(Sampled(0, answer.token_ids[-1], answer.logprobs[-1], answer.finish_reason))
+
+    def stop_text(self) -> StopText:
+        return self._text.stops.fork()
 
     def feed(self, token_id: int, reason: FinishReason | None) -> FinishReason | None:
         """Takes a token that the client has, which the request is submitted behind; its event has no logprob. Returns
@@ -135,7 +162,7 @@ class Stream:
     def _end(self, reason: FinishReason | None, now: float) -> None:
         if reason is not None:
             self.finished_at = now
-            self.ending = Ending(reason, self._text.text, self.num_tokens)
+            self.ending = Ending(reason, self._text.text, self.num_tokens, self._score)
             self.finish_reason = reason.value
 
     def verified(self, verified: Verified) -> None:

@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from penstock.router.engine.request import Request
-from penstock.router.text.detokenizer import NUM_CONTEXT, Detokenizer
-from penstock.router.text.stopping import HeldText, Match, StopMatcher
+from penstock.router.engine.stop_text import StopText
+from penstock.router.text.stopping import HeldText
 from penstock.router.text.tokenizer import Tokenizer
 
 
@@ -22,42 +22,31 @@ class TextPath:
     If the request keeps stop strings, each token yields its own text, a special token too. If it cuts before them,
     tokens yield what is certain to be part of the answer: what may be the beginning of a stop string is held until it
     is known to be none, and comes with a later token. What is held when the last token has come is only in `text`.
-    A stop string that completes in one of the first `min_tokens` tokens is no end, but text like any other.
     """
 
     def __init__(self, tokenizer: Tokenizer, request: Request) -> None:
         self._tokenizer = tokenizer
-        self._detokenizer = Detokenizer(tokenizer.decode, request.input_ids[-NUM_CONTEXT:])
-        self._stop = StopMatcher(request.stop)
+        self.stops = StopText(tokenizer, request)
         self._keep_stop = request.keep_stop
         self._shown_ids = request.shown_ids
-        self._num_unstopped = request.sampling.min_tokens
         self._texts: list[str] = []
         self._held = HeldText()
 
     def push(self, token_id: int) -> Piece:
-        """Takes the next generated token and returns its text. Stop strings see special tokens too."""
-        text = self._detokenizer.push(token_id)
+        """Takes the next generated token and returns its text."""
+        text, match = self.stops.push(token_id)
         is_special = self._tokenizer.is_special(token_id) and token_id not in self._shown_ids
-        match = self._next_stop(text)
         if self._keep_stop:
             if match is not None:
                 text = text[:match.end]
             answer = "" if is_special else text
         else:
-            num_kept = self._stop.num_held if match is None else len(text) - match.start
+            num_kept = self.stops.num_held if match is None else len(text) - match.start
             answer = text = self._held.push(text, is_special, num_kept)
             if match is not None:
                 self._held.clear()
         self._texts.append(answer)
         return Piece(text, is_special, match is not None)
-
-    def _next_stop(self, text: str) -> Match | None:
-        if not self._num_unstopped:
-            return self._stop.push(text)
-        self._num_unstopped -= 1
-        self._stop.skip(text)
-        return None
 
     @property
     def text(self) -> str:

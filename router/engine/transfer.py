@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from penstock.router.engine.beams import CarriedBeams
 from penstock.router.engine.receiver import Receiver
 from penstock.router.scheduling.death_record import DeathRecord
 
@@ -21,3 +22,5 @@ class Transfer:
     age: int
     record: DeathRecord = field(default_factory=DeathRecord)
     left_at: float | None = None
+    beams: CarriedBeams | None = None
+    """How far its beam search is, if it has one and another engine has run it."""

@@ -19,6 +19,7 @@ from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.grammar.matcher import Grammar, GrammarError
 from penstock.router.grammar.spec import GrammarSpec
 from penstock.router.groups.groups import Groups
+from penstock.router.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -27,10 +28,14 @@ KINDS_SECONDS = 0.1
 
 
 class FrontServer:
-    """Runs on `engine` what fronts submit. `grammars` is None where the server has none."""
+    """Runs on `engine` what fronts submit. `grammars` is None where the server has none; the `tokenizer` is for beams
+    that end with stop strings."""
 
-    def __init__(self, engine: Groups, adapters: Registry, grammars: GrammarCompiler | None) -> None:
+    def __init__(
+        self, engine: Groups, adapters: Registry, grammars: GrammarCompiler | None, tokenizer: Tokenizer
+    ) -> None:
         self.engine = engine
+        self.tokenizer = tokenizer
         self.adapters = adapters
         adapters.followers.append(lambda _: self.tell_adapters())
         self.grammars = grammars
@@ -180,7 +185,8 @@ class _Front:
 
     def _start(self, submission: messages.Submission, request: Request) -> None:
         stream = RemoteStream(
-            submission.id, request, len(submission.output_so_far), self.channel.send, self._forget)
+            submission.id, request, len(submission.output_so_far), self._server.tokenizer, self.channel.send,
+            self._forget)
         self._streams[submission.id] = stream
         try:
             self._engine.submit(stream, submission.output_so_far)

@@ -11,6 +11,7 @@ from penstock.router.adapters.source import AdapterSource
 from penstock.router.engine.request import Request
 from penstock.router.grammar.spec import GrammarSpec
 from penstock.router.limits import Limits
+from penstock.router.scheduling.beam_search import FoundAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,13 @@ class Began:
 
     at: float
     hit_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class FoundAnswers:
+    """All answers of a beam search, with which its request ends."""
+
+    answers: tuple[FoundAnswer, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ CONNECT_SECONDS = 0.05
 MAX_DEATHS = 3
 """How often in a row the engine's process may die before a request got another token, or a question its reply."""
 _ENDED_THERE = (FinishReason.LENGTH, FinishReason.EOS_TOKEN)
-"""The reasons that the engine finds; of others it is told."""
+"""The reasons that the engine finds; of others it is told. To hear of the end of a beam search does it no harm."""
 
 
 @dataclass(slots=True)
@@ -272,6 +272,8 @@ class RemoteEngine:
                 self._deliver(what._replace(sequence_id=id))
             case messages.Began(at, hit_tokens):
                 receiver.begin(at, hit_tokens)
+            case messages.FoundAnswers(answers):
+                self._requests.found(id, answers)
             case Verified():
                 receiver.verified(what)
             case PromptLogprobsPart():

@@ -1,14 +1,17 @@
 """The receiver of a request whose stream is in a front: it passes on what the engine yields."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from penstock.router.engine.request import Request
+from penstock.router.engine.stop_text import StopText
 from penstock.router.engine.trace import Note
 from penstock.router.errors import RouterError
-from penstock.router.front.messages import Began
+from penstock.router.front.messages import Began, FoundAnswers
+from penstock.router.scheduling.beam_search import FoundAnswer
 from penstock.router.scheduling.confirmed import Other, PromptLogprobsPart, Sampled, Verified
 from penstock.router.scheduling.finish_reason import FinishReason
+from penstock.router.text.tokenizer import Tokenizer
 
 
 class RemoteStream:
@@ -16,10 +19,11 @@ class RemoteStream:
     ended."""
 
     def __init__(
-        self, id: int, request: Request, num_tokens: int, send: Callable[[object], None],
+        self, id: int, request: Request, num_tokens: int, tokenizer: Tokenizer, send: Callable[[object], None],
         forget: Callable[[int], object],
     ) -> None:
         self.request = request
+        self._tokenizer = tokenizer
         self.started_at: float | None = None
         self.num_tokens = num_tokens
         self.cancel: Callable[[], None] = lambda: None
@@ -45,6 +49,13 @@ class RemoteStream:
         if reason is not None:
             self._forget(self._id)
         return reason
+
+    def take_answers(self, answers: Sequence[FoundAnswer]) -> None:
+        self._send((self._id, FoundAnswers((*answers,))))
+        self._forget(self._id)
+
+    def stop_text(self) -> StopText:
+        return StopText(self._tokenizer, self.request)
 
     def verified(self, verified: Verified) -> None:
         self._send((self._id, verified))

@@ -88,7 +88,12 @@ class GrammarCursor:
 
     def _fail(self, error: Exception) -> MaskResult:
         self._is_over = True
-        if isinstance(error, GrammarError):
-            return MaskResult(self.sequence_id, error=str(error))
-        log.error("request %d failed in its grammar", self.sequence_id, exc_info=error)
-        return MaskResult(self.sequence_id, error=f"{type(error).__name__} in the grammar")
+        return failed(self.sequence_id, error)
+
+
+def failed(sequence_id: int, error: Exception) -> MaskResult:
+    """Returns the result that tells of an error."""
+    if isinstance(error, GrammarError):
+        return MaskResult(sequence_id, error=str(error))
+    log.error("request %d failed in its grammar", sequence_id, exc_info=error)
+    return MaskResult(sequence_id, error=f"{type(error).__name__} in the grammar")

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from penstock.router.grammar.beam_cursor import BeamCursor
 from penstock.router.grammar.cursor import GrammarCursor, MaskResult
 from penstock.router.scheduling.confirmed import Sampled
 
@@ -28,7 +29,7 @@ class MaskWorker:
         """Keeps a token back that its grammar has to see before the client does."""
         self._held.append((cursor, sampled))
 
-    def begin(self, wanted: Sequence[tuple[GrammarCursor, Sequence[int]]]) -> None:
+    def begin(self, wanted: Sequence[tuple[GrammarCursor | BeamCursor, Sequence[int]]]) -> None:
         """Starts to show the held tokens to their grammars, then to compute the masks `wanted`: of the tokens that come
         next, and behind each of some drafts. Does not wait."""
         assert self._accepted is None

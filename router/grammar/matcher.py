@@ -47,7 +47,7 @@ class Matcher:
         Raises GrammarError for the next token's mask, as `mask` does. A limit that is met behind a draft ends the masks
         there: if the draft is right, the answer fails when it comes.
         """
-        masks, ahead = [self.mask()], self._copy()
+        masks, ahead = [self.mask()], self.copy()
         with suppress(GrammarError):
             for draft in drafts:
                 if not masks[-1][draft // 8] >> draft % 8 & 1:
@@ -59,8 +59,8 @@ class Matcher:
         everything = b"\xff" * self._num_bytes
         return b"".join(masks + [everything] * (1 + len(drafts) - len(masks)))
 
-    def _copy(self) -> "Matcher":
-        """Returns a matcher that may go ahead: not every grammar can go back."""
+    def copy(self) -> "Matcher":
+        """Returns a matcher that goes on from here by itself: not every grammar can go back."""
         return Matcher(self._matcher.deep_copy(), self._num_bytes, self._tokens)
 
     def forced(self, most: int, takes_longest: bool = True) -> list[int]:
@@ -71,7 +71,7 @@ class Matcher:
         ends the text.
         """
         forced: list[int] = []
-        ahead = self._copy()
+        ahead = self.copy()
         with suppress(GrammarError):
             while len(forced) < most and not ahead._matcher.is_stopped():
                 token_id = self._only_text(ahead.mask(), takes_longest)

@@ -29,7 +29,7 @@ from penstock.router.metrics.adapters import AdapterMetrics
 from penstock.router.metrics.groups import GroupMetrics
 from penstock.router.metrics.processes import Processes
 from penstock.router.metrics.vllm import VllmNames
-from penstock.router.scheduling.confirmed import Confirmed, Sampled, Verified
+from penstock.router.scheduling.confirmed import Candidates, Confirmed, Sampled, Verified
 from penstock.router.scheduling.occupancy import Occupancy
 from penstock.system.release import VERSION
 
@@ -257,7 +257,7 @@ class Metrics:
             if isinstance(each, Verified):
                 self._drafted_tokens.inc(each.num_drafts)
                 self._accepted_tokens.inc(each.num_accepted)
-        self._new_tokens.inc(len(tokens))
+        self._new_tokens.inc(len(tokens) + sum(isinstance(each, Candidates) for each in confirmed))
 
     def lost(self, plan: Plan) -> None:
         """Counts a step that was in flight when its group was lost."""

@@ -1,7 +1,9 @@
 """Who of the waiting sequences may begin to run."""
 
+from collections.abc import Sequence as Items
+
 from penstock.router.scheduling.adapter_fairness import AdapterFairness
-from penstock.router.scheduling.background import Background
+from penstock.router.scheduling.background import Background, of_class
 from penstock.router.scheduling.batch import Batch
 from penstock.router.scheduling.sequence import Sequence
 from penstock.router.scheduling.suspects import Suspects
@@ -50,6 +52,8 @@ class AdmissionRound:
 
     def obstacle_to(self, sequence: Sequence) -> WaitReason | None:
         """Says what keeps a sequence from running, if anything does; if not, it is matched with the prefix cache."""
+        if sequence.is_undecided:
+            return WaitReason.BEAM
         if self._suspects.holds(sequence):
             return WaitReason.SUSPECT
         if not self._adapters.admits(sequence):
@@ -72,3 +76,12 @@ class AdmissionRound:
         for older in self._passed:
             older.num_passed += 1
         self._is_overdue = any(older.num_passed >= MAX_PASSED for older in self._passed)
+
+
+def others_wait(sequence: Sequence, batch: Batch, waiting: Items[Sequence], suspects: Suspects) -> bool:
+    """Tells whether others of a sequence's class could compute a prompt with what it leaves of a step's budget."""
+    could_admit = batch.free_slots and not all(
+        suspects.holds(each) or each.is_undecided or not batch.adapters.is_loaded(each.adapter)
+        for each in of_class(waiting, sequence.is_background))
+    running = of_class(batch.running, sequence.is_background)
+    return bool(could_admit) or any(each.is_prefilling for each in running if each is not sequence)

@@ -55,6 +55,20 @@ class Beam(NamedTuple):
     score: float = 0.0
     last: Link | None = None
 
+    @property
+    def token_ids(self) -> list[int]:
+        """Its tokens, the first one first."""
+        return [link.token_id for link in links(self.last)]
+
+
+def links(last: Link | None) -> list[Link]:
+    """Returns the links up to the last one, the first one first."""
+    found: list[Link] = []
+    while last is not None:
+        found.append(last)
+        last = last.before
+    return found[::-1]
+
 
 class Hypothesis(NamedTuple):
     """An answer that has ended, with its score and the reason for its end."""
@@ -63,14 +77,20 @@ class Hypothesis(NamedTuple):
     last: Link
     finish_reason: FinishReason
 
-    def links(self) -> list[Link]:
-        """Returns its tokens, the first one first."""
-        links: list[Link] = []
-        link: Link | None = self.last
-        while link is not None:
-            links.append(link)
-            link = link.before
-        return links[::-1]
+    def found(self) -> "FoundAnswer":
+        """Returns it with its tokens one after the other."""
+        all_links = links(self.last)
+        return FoundAnswer(tuple(link.token_id for link in all_links), tuple(link.logprob for link in all_links),
+                           self.score, self.finish_reason)
+
+
+class FoundAnswer(NamedTuple):
+    """One of the answers that a search has found, the logprobs of its tokens, and its score."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    score: float
+    finish_reason: FinishReason
 
 
 class BeamSearch:
@@ -116,9 +136,9 @@ class BeamSearch:
         return going
 
     @property
-    def answers(self) -> list[Hypothesis]:
+    def answers(self) -> list[FoundAnswer]:
         """The best answers, the best one first: fewer than were asked for if there are no others."""
-        return self._finished[:self._settings.num_answers]
+        return [each.found() for each in self._finished[:self._settings.num_answers]]
 
     def _link(self, candidate: Candidate) -> Link:
         return Link(candidate.token_id, candidate.logprob, self.beams[candidate.beam].last)
@@ -136,5 +156,5 @@ class BeamSearch:
         if settings.early_stopping is True:
             return True
         at_end = settings.early_stopping == "never" and settings.length_penalty > 0
-        length = self._max_new_tokens if at_end else self.length
-        return best_score / length ** settings.length_penalty <= self._finished[-1].score
+        length = float(self._max_new_tokens if at_end else self.length)
+        return bool(best_score / length ** settings.length_penalty <= self._finished[-1].score)

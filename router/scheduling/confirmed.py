@@ -17,6 +17,16 @@ class Sampled(NamedTuple):
     top_logprobs: TopLogprobs = ()
 
 
+class Candidates(NamedTuple):
+    """The likeliest next tokens of a beam, of which its search chooses; `logprob` is that of the likeliest. There is an
+    error as the reason to end if no memory could hold the beam with one more token."""
+
+    sequence_id: int
+    logprob: float
+    top_logprobs: TopLogprobs
+    finish_reason: FinishReason | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Verified:
     """Tells how many guesses of a sequence a step verified, in its row and in forks, and how many were right."""
@@ -46,7 +56,7 @@ class Other:
     value: bytes
 
 
-Confirmed = Sampled | PromptLogprobsPart | Verified | Other
+Confirmed = Sampled | Candidates | PromptLogprobsPart | Verified | Other
 """A report of a sequence, made of a step's result."""
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence as Items
 
 from penstock.contract.row import Row
 from penstock.contract.row_result import RowResult
-from penstock.router.scheduling.confirmed import Confirmed, Other, PromptLogprobsPart, Sampled, Verified
+from penstock.router.scheduling.confirmed import Candidates, Confirmed, Other, PromptLogprobsPart, Sampled, Verified
 from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.sequence import Sequence
@@ -37,10 +37,12 @@ def take_in(
     """Appends a row's results to its sequence, and returns the reports of them, its tokens last."""
     if not row.num_guesses and not row.prompt_logprob_ids and not sequence.forks and not answer.others:
         assert not answer.prompt_logprobs, f"{len(answer.prompt_logprobs)} prompt logprobs, and none were asked for"
-        return append(sequence, answer, eos_token_ids, memory)
+        return candidates(sequence, answer, memory.capacity) or append(sequence, answer, eos_token_ids, memory)
     take_back(sequence, row, answer)
     parts = prompt_logprobs(sequence, row, answer)
     others = [Other(sequence.id, row.end, *each) for each in answer.others]
+    if found := candidates(sequence, answer, memory.capacity):
+        return [*parts, *others, *found]
     tokens = append(sequence, answer, eos_token_ids, memory)
     return [*parts, *others, *verified(sequence, row, answer, tokens), *tokens]
 
@@ -64,6 +66,19 @@ def prompt_logprobs(sequence: Sequence, row: Row, answer: RowResult) -> list[Pro
     start = row.start + 1
     sequence.prompt_logprobs_end = max(sequence.prompt_logprobs_end, start + len(answer.prompt_logprobs))
     return [PromptLogprobsPart(sequence.id, start, answer.prompt_logprobs, answer.prompt_top_logprobs)]
+
+
+def candidates(sequence: Sequence, answer: RowResult, capacity: int) -> list[Candidates]:
+    """Returns the candidates of a beam's next token that a row yielded; none of a sequence that is no beam.
+
+    capacity: the tokens that the memory holds
+    """
+    if not sequence.is_beam or not answer.token_ids:
+        return []
+    sequence.is_undecided = True
+    [logprob], [top] = answer.logprobs, answer.top_logprobs
+    is_full = capacity <= len(sequence.tokens) + 1 < sequence.max_length
+    return [Candidates(sequence.id, logprob, top, FinishReason.ERROR if is_full else None)]
 
 
 def append(

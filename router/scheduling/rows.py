@@ -12,11 +12,11 @@ from penstock.router.scheduling.sequence import Sequence
 
 def decode_row(sequence: Sequence, guesses: Items[int]) -> Row:
     """Makes the row for a sequence's next token, with guesses of those that follow. The shards know its last token,
-    unless guesses were verified or are brought."""
+    unless it is a beam's, or guesses were verified or are brought."""
     assert sequence.slot is not None
     num_proposals = len(guesses) if PROPOSED in guesses else 0
     brought = () if num_proposals else guesses
-    is_brought = sequence.is_verifying or bool(brought)
+    is_brought = sequence.is_verifying or sequence.is_beam or bool(brought)
     return Row(
         slot=sequence.slot, start=sequence.computed, from_last_sample=not is_brought,
         token_ids=(sequence.tokens[-1], *brought) if is_brought else (), new_blocks=sequence.unsent_blocks,

@@ -11,7 +11,8 @@ and its slot return when no step does, by one path (`Batch.release`).
 
 Policies are asked at fixed points: `priorities.py` who comes first, `step_budget.py` how large a step may be,
 `microbatches.py` who is ready, `speculation/` which guesses to verify, `admission.py` who of the waiting may run,
-`background.py` how much the background may have, `suspects.py` who has to run alone.
+`undecided.py` which beams make room for them, `background.py` how much the background may have, `suspects.py` who has
+to run alone.
 """
 
 from bisect import insort
@@ -25,14 +26,13 @@ from penstock.contract.plan import Plan
 from penstock.contract.row import Row
 from penstock.contract.step_result import StepResult
 from penstock.router.scheduling.adapter_fairness import adapter_victim, wanted_adapters
-from penstock.router.scheduling.admission import MAX_PASSED, AdmissionRound
+from penstock.router.scheduling.admission import MAX_PASSED, AdmissionRound, others_wait
 from penstock.router.scheduling.background import Background, of_class
 from penstock.router.scheduling.batch import Batch, by_order
 from penstock.router.scheduling.cached_block import Node
 from penstock.router.scheduling.confirmed import Confirmed, Forgotten, Sampled
 from penstock.router.scheduling.death_record import Released
 from penstock.router.scheduling.finish_reason import FinishReason
-from penstock.router.scheduling.fork import GuessFork
 from penstock.router.scheduling.live_prefixes import LivePrefixes
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.microbatches import next_microbatch
@@ -40,17 +40,20 @@ from penstock.router.scheduling.occupancy import Occupancy, load_before, occupan
 from penstock.router.scheduling.plan_builder import PlanBuilder
 from penstock.router.scheduling.residency import AdapterOrders, Residency
 from penstock.router.scheduling.results import take_answer, take_in
-from penstock.router.scheduling.rows import decode_row, fork_row, prefill_row
+from penstock.router.scheduling.rows import decode_row, prefill_row
 from penstock.router.scheduling.sequence import Sequence, Status
+from penstock.router.scheduling.speculation.forks import add_forks
 from penstock.router.scheduling.speculation.speculation import Speculation, sits_out
 from penstock.router.scheduling.step_budget import GRAIN, StepBudget
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS, Suspects
 from penstock.router.scheduling.tier import Tier
+from penstock.router.scheduling.undecided import make_room
 from penstock.router.scheduling.wait_reasons import KEEPS_BACKGROUND_OUT, WaitReason
 
 
 class Scheduler:
-    """Has the verbs `add`, `fork`, `plan`, `commit`, `finish` and `forget_all`, which take and return plain numbers.
+    """Has the verbs `add`, `fork`, `extend`, `plan`, `commit`, `finish` and `forget_all`, which take and return plain
+    numbers.
 
     At most `max_slots` sequences run at once and a step computes at most `max_step_tokens`, or as many as are in
     `budget`, if it is given. With `speculation`, steps verify guesses of the next tokens. A sequence that fills all of
@@ -145,9 +148,12 @@ class Scheduler:
             if sequence.is_prefilling:
                 self._prefill(sequence, builder)
         if waiting := of_class(self._waiting, is_background):
+            is_stalled = not (self._in_flight or builder.rows)
+            if make_room(self._batch, waiting, lambda: self._admissions(is_background), is_stalled):
+                waiting = of_class(self._waiting, is_background)
             self._admit_waiting(waiting, builder)
         elif may_guess and not self._waiting:
-            self._fork_guesses(builder)
+            add_forks(self.speculation, self._batch, builder)
 
     def _limit_background(self, builder: PlanBuilder) -> None:
         """Limits the step's budget to as many tokens as the background may have."""
@@ -185,7 +191,7 @@ class Scheduler:
         """Adds a row for the next chunk: the rest of the budget, but at most half of the whole while others wait."""
         if sequence.status is not Status.RUNNING or not builder.budget:
             return
-        shares = not is_alone and self._others_wait(sequence)
+        shares = not is_alone and others_wait(sequence, self._batch, self._waiting, self.suspects)
         most = min(builder.budget, builder.whole // 2) if shares else builder.budget
         start, end = sequence.computed, min(sequence.prefill_end, sequence.computed + most)
         if not self._batch.grow(sequence, end, is_alone):
@@ -193,13 +199,6 @@ class Scheduler:
         if sequence.is_traced:
             builder.chunks.append((sequence.id, start, end - start))
         builder.add(sequence, prefill_row(sequence, end))
-
-    def _others_wait(self, sequence: Sequence) -> bool:
-        """Tells whether others of its class could compute a prompt with what the sequence leaves of the budget."""
-        waiting, running = (of_class(each, sequence.is_background) for each in (self._waiting, self._batch.running))
-        could_admit = self._batch.free_slots and not all(
-            self.suspects.holds(s) or not self.adapters.is_loaded(s.adapter) for s in waiting)
-        return bool(could_admit) or any(s.is_prefilling for s in running if s is not sequence)
 
     def _admit_waiting(self, waiting: Items[Sequence], builder: PlanBuilder) -> None:
         """Lets waiting sequences of a class run, in their order, as far as there is room."""
@@ -210,7 +209,7 @@ class Scheduler:
         if not self._batch.free_slots:
             self._wait_reasons[WaitReason.SLOTS] += len(waiting)
             return
-        admissions = AdmissionRound(self._batch, self.suspects, self._background, is_background)
+        admissions = self._admissions(is_background)
         for index, sequence in enumerate(waiting):
             if (reason := admissions.obstacle_to_all(builder.budget)) is not None:
                 self._wait_reasons[reason] += len(waiting) - index
@@ -223,20 +222,12 @@ class Scheduler:
             self._prefill(sequence, builder)
             admissions.admitted(sequence)
 
+    def _admissions(self, is_background: bool) -> AdmissionRound:
+        return AdmissionRound(self._batch, self.suspects, self._background, is_background)
+
     def _admit(self, sequence: Sequence, matched: Node, builder: PlanBuilder) -> None:
         self._batch.admit(sequence, matched)
         builder.admitted.append(Admission(sequence.id, sequence.computed))
-
-    def _fork_guesses(self, builder: PlanBuilder) -> None:
-        """Adds forks that verify other guesses beside the rows, where nobody waits for what they take."""
-        if self.speculation is None or not self._batch.free_slots:
-            return
-        for sequence, other in self.speculation.choose_forks(builder.rows, builder.budget):
-            guesses = other.token_ids
-            if (fork := self._batch.fork(sequence, len(guesses))) is not None:
-                builder.add_fork(sequence, GuessFork(
-                    fork.slot, fork.blocks, fork.num_shared, fork.copies, fork_row(sequence, fork, guesses),
-                    len(guesses) - other.num_shared))
 
     def _plan_alone(self, suspect: Sequence, builder: PlanBuilder) -> None:
         """Plans a step for a suspect alone, with no other row in it and no other step in flight."""
@@ -283,7 +274,7 @@ class Scheduler:
     def _conclude(self, sequence: Sequence, last: Confirmed | None) -> None:
         """Lets a sequence that got tokens be no suspect any more, or end, if that is what the last of them means."""
         cleared_at = sequence.record.cleared_at
-        if cleared_at is not None and len(sequence.tokens) >= cleared_at:
+        if cleared_at is not None and len(sequence.tokens) + sequence.is_undecided >= cleared_at:
             self.suspects.clear(sequence)
         if isinstance(last, Sampled) and last.finish_reason is not None:
             self.finish(sequence.id, last.finish_reason)
@@ -314,6 +305,13 @@ class Scheduler:
         parent = self._sequences.get(parent_id)
         if parent is not None and not self.suspects.holds(sequence):
             self._batch.admit_fork(sequence, parent)
+
+    def extend(self, sequence_id: int, token_id: int) -> None:
+        """Goes on with a beam behind one of the candidates of its next token."""
+        sequence = self._sequences[sequence_id]
+        assert sequence.is_undecided, f"sequence {sequence_id} has no candidates"
+        sequence.tokens.append(token_id)
+        sequence.is_undecided = False
 
     def accuse(self) -> None:
         """Suspects the sequences that the steps in flight name: the group has died, or hangs."""

@@ -59,6 +59,11 @@ class Sequence:
     """The logprobs of the prompt's tokens are wanted. Until all are there nothing is taken from the prefix cache."""
     confirmed_only: bool = False
     """Whether nothing is planned for it while a step in flight names it."""
+    is_beam: bool = False
+    """Whether it is a beam of a search, and so `confirmed_only`: a step finds candidates of its next token, and the
+    search says by which of them it goes on."""
+    is_undecided: bool = field(default=False, init=False)
+    """Whether candidates of its next token have come and none is chosen yet. Until then it gets no rows."""
     guesser: Guesser | None = None
     """Guesses its next tokens, if they may be guessed."""
     status: Status = Status.WAITING
@@ -95,6 +100,7 @@ class Sequence:
     def __post_init__(self) -> None:
         if self.side_inputs:
             self.namespace, self.adapter = namespace_of(self.side_inputs), adapter_of(self.side_inputs)
+        self.confirmed_only |= self.is_beam
         if self.age < 0:
             self.age = self.id
         self.order = place_of(self.age, self.priority)
@@ -153,7 +159,7 @@ class Sequence:
     @property
     def wants_decode(self) -> bool:
         """Whether a next token is still to be planned."""
-        return not self.is_prefilling and self.planned_length < self.max_length
+        return not self.is_prefilling and not self.is_undecided and self.planned_length < self.max_length
 
     @property
     def is_held_back(self) -> bool:

@@ -17,6 +17,8 @@ class WaitReason(StrEnum):
     """A running sequence computes the beginning of its prompt, which it will share."""
     ADAPTER = "adapter"
     """Its adapter is not loaded, or its turn has not come."""
+    BEAM = "beam"
+    """Other beams of its search are not as far as it is."""
     SUSPECT = "suspect"
     """It is suspected of the group's death, or one that is runs alone."""
     OTHERS = "others"

@@ -1,6 +1,8 @@
 """Turns the token ids of one answer into whole characters."""
 
 from collections.abc import Callable, Sequence
+from copy import copy
+from typing import Self
 
 _REPLACEMENT = "\ufffd"
 _MAX_HELD = 3
@@ -34,6 +36,12 @@ class Detokenizer:
         self._text = ""
         self._num_held = 0
         self._restart(list(context[-NUM_CONTEXT:]))
+
+    def fork(self) -> Self:
+        """Returns one that goes on from here by itself."""
+        fork = copy(self)
+        fork._window = list(self._window)
+        return fork
 
     def push(self, token_id: int) -> str:
         """Returns the text that this token completes; empty while its last character is incomplete."""

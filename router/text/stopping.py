@@ -2,7 +2,9 @@
 
 from collections import deque
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
+from typing import Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,12 @@ class StopMatcher:
     def __init__(self, stops: Sequence[str]) -> None:
         """Takes the stop strings, none of which is empty."""
         self._candidates = [_Candidate(stop) for stop in stops]
+
+    def fork(self) -> Self:
+        """Returns one that goes on from here by itself. The tables of fallbacks, which no text changes, are shared."""
+        fork = copy(self)
+        fork._candidates = [copy(candidate) for candidate in self._candidates]
+        return fork
 
     def push(self, piece: str) -> Match | None:
         """Returns the stop string that completes in `piece`; None while none does.

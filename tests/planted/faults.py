@@ -104,7 +104,7 @@ FAULTS = (
     Fault("text", "stop-string-cut-off", "router/engine/text_path.py", "text[:match.end]", "text[:match.start]", _TEXT),
     Fault("text", "last-stop-string-counts", "router/text/stopping.py",
           "end, start = min(found)", "end, start = max(found)", _TEXT),
-    Fault("text", "stops-within-min-tokens", "router/engine/text_path.py",
+    Fault("text", "stops-within-min-tokens", "router/engine/stop_text.py",
           "if not self._num_unstopped:", "if self._num_unstopped >= 0:", _TEXT),
 
     Fault("api", "permits-lost-with-errors", "router/groups/groups.py",

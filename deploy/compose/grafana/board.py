@@ -106,9 +106,9 @@ ROWS: dict[str, list[Panel]] = {
               "beside.", "short", [
                   (total("tgi_queue_size"), "waiting"), (total("tgi_batch_current_size"), "running")]),
         Panel("Why requests wait", "slots: as many run as may; budget: the step is full; memory: no KV memory is left; "
-              "prefix: another computes the same beginning; adapter: it is not loaded; suspect: one that may have "
-              "killed the group runs alone; others: a line of a batch, which comes after others; group: the group is "
-              "away; new: came just now.", "short", [
+              "prefix: another computes the same beginning; adapter: it is not loaded; beam: others of its search are "
+              "not as far; suspect: one that may have killed the group runs alone; others: a line of a batch, which "
+              "comes after others; group: the group is away; new: came just now.", "short", [
                   (f"sum by (reason) ({series('penstock_waiting_requests')})", "{{reason}}")]),
         Panel("Requests that wait, by server", "One that stands out among equals gets more than its share.", "short", [
             (series("tgi_queue_size"), "{{instance}}")]),

@@ -61,7 +61,7 @@ async def answer_all(shards: Sequence[Shard], speculate: int, known: Sequence[An
     asked = requests()
     if known:
         answers = {request.input_ids: [id for id, _ in answer] for request, answer in zip(asked, known, strict=True)}
-        engine._guessers.of = lambda request, tokens, record: Oracle(  # type: ignore[method-assign]
+        engine._starting._guessers.of = lambda request, tokens, record: Oracle(  # type: ignore[method-assign]
             tokens, len(request.input_ids), answers[request.input_ids])
     task = asyncio.create_task(engine.run())
     try:

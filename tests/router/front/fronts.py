@@ -17,7 +17,7 @@ from penstock.router.grammar.spec import GrammarSpec
 from penstock.router.groups.groups import Groups
 from tests.eventually import until
 from tests.fakes import FACTS, ScriptedFleet
-from tests.scripted_engine import ListGrammar, first_allowed, running_groups, shifting, submit
+from tests.scripted_engine import TOKENIZER, ListGrammar, first_allowed, running_groups, shifting, submit
 
 ASKED = Request(input_ids=(10, 11, 12), sampling=Sampling(), max_new_tokens=30, bits=FACTS.bits)
 LISTED = GrammarSpec("regex", "80 then 90 then 81")
@@ -45,7 +45,7 @@ async def serving(
     """What the engine's process has."""
     adapters = Registry() if adapters is None else adapters
     async with running_groups(fleet or make_fleet(), depth=2, adapters=adapters, **settings) as groups:
-        server = FrontServer(groups, adapters, grammars)
+        server = FrontServer(groups, adapters, grammars, TOKENIZER)
         await server.start(path)
         try:
             yield groups, server

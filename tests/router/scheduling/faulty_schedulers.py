@@ -4,6 +4,7 @@ from collections.abc import Collection
 from collections.abc import Sequence as Items
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 from penstock.contract.plan import Plan
 from penstock.contract.side_inputs import namespace_of
@@ -328,6 +329,22 @@ class _KeepsAll(Background):
     def make_way(self, waiting: Items[Sequence]) -> None:
         """Preempts nobody."""
         self._quiet_seconds = 0.0
+
+
+class StallsWithBeams(Scheduler):
+    """Beams whose candidates have come keep their slots and blocks, whoever needs them."""
+
+    def plan(self) -> Plan | None:
+        with mock.patch("penstock.router.scheduling.scheduler.make_room"):
+            return super().plan()
+
+
+class SuspectsForEver(Scheduler):
+    """A suspect is cleared by a token alone, and not by candidates of one."""
+
+    def _conclude(self, sequence: Sequence, last: Confirmed | None) -> None:
+        if not sequence.is_undecided:
+            super()._conclude(sequence, last)
 
 
 class _OneNamespace(PrefixCache):

@@ -17,12 +17,15 @@ from tests.router.scheduling.simulated_client import Client, Flight
 
 
 def check_blocks(scheduler: Scheduler, present: Collection[Sequence]) -> None:
-    """Free + cached only + held = all; a block's count = the sequences that hold it + 1 if it is cached."""
+    """Free + cached only + held = all; a block's count = the sequences that hold it, or are to have a copy of it, + 1
+    if it is cached."""
     memory = scheduler.memory
     pool, cache = memory.pool, memory.cache
     holders = Counter(block for sequence in present for block in sequence.blocks)
     holders.update(block for sequence in present for fork in sequence.forks for block in fork.blocks)
-    assert all(number <= len(present) for number in holders.values())
+    copies = scheduler._batch._copies.values()
+    holders.update(copy.source for copy in copies)
+    assert all(number <= len(present) + len(copies) for number in holders.values())
     expected = [holders[block] + (block in cache) for block in range(pool.num_blocks)]
     actual = [pool.count(block) for block in range(pool.num_blocks)]
     assert actual == expected, f"blocks' counts are {actual}, their holders {expected}"
@@ -70,8 +73,10 @@ def check_places(scheduler: Scheduler, live: Collection[Sequence], present: Coll
     assert sorted([*scheduler._batch.free_slots, *slots]) == list(range(num_slots)), "a slot is lost or given out twice"
     lists = {Status.WAITING: scheduler._waiting, Status.RUNNING: scheduler._batch.running}
     for status, sequences in lists.items():
-        expected = [s.id for s in sorted(live, key=lambda s: (s.id + WEIGHT * s.priority, s.id)) if s.status is status]
-        assert [s.id for s in sequences] == expected, f"{status.value} sequences are {expected}"
+        expected = sorted(s.id for s in live if s.status is status)
+        assert sorted(s.id for s in sequences) == expected, f"{status.value} sequences are {expected}"
+        places = [(s.age + WEIGHT * s.priority, s.age) for s in sequences]
+        assert places == sorted(places), f"{status.value} sequences are not in their order, {places}"
     leaving = {s.id for s in present if s.status in (Status.DRAINING, Status.FINISHED)}
     assert {s.id for s in scheduler._batch.leaving} == leaving, "what leaves has to come back"
     assert all(s.in_flight for s in scheduler._batch.leaving), "a sequence that no step names keeps its blocks"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from penstock.contract.output import Output
 from penstock.contract.plan import Plan
 from penstock.contract.row import Row
-from penstock.contract.row_result import RowResult
+from penstock.contract.row_result import RowResult, TopLogprobs
 from penstock.contract.step_result import StepResult
 
 EOS = 1
@@ -31,6 +31,14 @@ def sample(value: int, salt: int, mask: int | None) -> int:
     return token_id if mask is None or token_id % 2 == mask else token_id + 1
 
 
+def candidates(value: int, salt: int, mask: int | None, number: int) -> TopLogprobs:
+    """The likeliest tokens after a position that holds `value`, of 25; hardly two have the same logprob. A mask allows
+    those with its parity."""
+    allowed = [token_id for token_id in range(1, 26) if mask is None or token_id % 2 == mask]
+    tops = [(token_id, -1 - hash((value, salt, token_id)) % 10007 / 1000) for token_id in allowed]
+    return tuple(sorted(tops, key=lambda top: (-top[1], top[0]))[:number])
+
+
 def made_logprob(value: int, token_id: int) -> int:
     """The logprob that a token is given after a position that holds `value`."""
     return hash((value, token_id)) % 1000
@@ -39,7 +47,7 @@ def made_logprob(value: int, token_id: int) -> int:
 @dataclass(slots=True)
 class Resident:
     """A slot: its block table, what each position must hold, the sampling's seed, the adapter, the token sampled last,
-    and how many guesses its last row had, of which no sample was kept."""
+    how many guesses its last row had, of which no sample was kept, and how many top logprobs it wants."""
 
     chain: list[int]
     salt: int
@@ -47,6 +55,7 @@ class Resident:
     blocks: list[int] = field(default_factory=list)
     last_token: int | None = None
     num_guesses: int = 0
+    top_n: int = 0
 
 
 class ShardMirror:
@@ -80,6 +89,7 @@ class ShardMirror:
             if row.initial_state is not None:
                 assert row.slot not in self._slots, f"slot {row.slot} is given out twice"
                 self._slots[row.slot] = firsts[row.slot]
+                self._slots[row.slot].top_n = row.initial_state.sampling.top_n
         assert masks.keys() <= {row.slot for row in plan.rows if row.late_mask}, "a mask comes that no row waits for"
         results = [self._run_row(row, masks.get(row.slot)) for row in plan.rows]
         return StepResult(plan.step_id, tuple(
@@ -127,6 +137,10 @@ class ShardMirror:
         if row.output is Output.NONE:
             return RowResult(row.slot, (), (), prompt_logprobs=logprobs)
         first, resident.num_guesses = len(chain) - 2 - row.num_guesses, row.num_guesses
+        if resident.top_n:
+            top = candidates(self._read(resident, first), resident.salt, masks[0] if masks else None, resident.top_n)
+            resident.last_token = top[0][0]
+            return RowResult(row.slot, top[0][:1], top[0][1:], (top,), logprobs)
         samples = [sample(self._read(resident, first + index), resident.salt, masks[index] if masks else None)
                    for index in range(row.num_guesses + 1)]
         resident.last_token = None if row.num_guesses else samples[0]

@@ -1,6 +1,7 @@
 """What the simulation knows of a request and of a step in flight, apart from the scheduler's own record."""
 
 import random
+from collections import deque
 from collections.abc import Iterable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
@@ -142,3 +143,21 @@ class Flight:
                 self.firsts[fork.slot] = Resident(client.chain[:fork.row.start + 1], client.salt, client.adapter)
         of_forks = {id(row) for _, row in self.forks}
         return [row for row in self.plan.rows if id(row) not in of_forks]
+
+    def find_firsts(self, rows: Iterable[Row], clients: Iterable[Client]) -> list[tuple[Client, Row]]:
+        """Finds the clients of first rows: each belongs to an admitted sequence, in this order, or to a new beam."""
+        found, admitted = list[tuple[Client, Row]](), deque(self.plan.admitted)
+        by_slot = {client.sequence.slot: client for client in clients}
+        for row in rows:
+            if row.initial_state is None:
+                continue
+            client = by_slot[row.slot]
+            if admitted and admitted[0].sequence_id == client.sequence.id:
+                assert admitted.popleft().hit_tokens == row.start
+            else:
+                assert client.sequence.is_beam, "a sequence begins to run, and was not admitted"
+            assert row.initial_state == client.initial_state, "another's adapter"
+            self.firsts[row.slot] = Resident(client.chain[:row.start + 1], client.salt, client.adapter)
+            found.append((client, row))
+        assert not admitted, "a sequence was admitted and has no row"
+        return found

@@ -9,7 +9,7 @@ from penstock.contract.plan import Plan
 from penstock.contract.sampling import Sampling
 from penstock.contract.side_inputs import TRACE, SideInput
 from penstock.router.scheduling.cached_block import Node
-from penstock.router.scheduling.confirmed import PromptLogprobsPart, Sampled, Verified
+from penstock.router.scheduling.confirmed import Candidates, PromptLogprobsPart, Sampled, Verified
 from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence, Status
@@ -26,7 +26,7 @@ from tests.router.scheduling.invariants import (
     check_places,
     check_row,
 )
-from tests.router.scheduling.shard_mirror import EOS, Resident, ShardMirror, chain_of, extend, made_logprob, sample
+from tests.router.scheduling.shard_mirror import EOS, ShardMirror, chain_of, extend, made_logprob, sample
 from tests.router.scheduling.simulated_adapters import ADAPTERS, SimulatedAdapters
 from tests.router.scheduling.simulated_client import Client, Flight, Prophet
 
@@ -169,18 +169,19 @@ class Simulation:
     def fail_adapter(self, number: int) -> None:
         """The shards refuse an adapter: whoever waits for it is told."""
         for client in [client for client in self.live.values() if client.adapter == number]:
-            assert client.sequence.status is Status.WAITING, "it runs, though its adapter was not loaded"
-            self.end(client, FinishReason.ERROR)
+            assert client.sequence.status in (Status.WAITING, Status.FINISHED), "it runs without its adapter"
+            if client.sequence.id in self.live:  # else it is a beam, which has ended with another
+                self.end(client, FinishReason.ERROR)
 
     def plan(self) -> bool:
         """Plan a step; False when there is nothing to plan for now."""
         self.adapters.order(self.scheduler)
         running = [c for c in self.live.values() if c.sequence.status is Status.RUNNING]
-        oldest = min(running, key=lambda c: c.sequence.order, default=None)
+        oldest = next(iter(self.scheduler._batch.running), None)
         alone = self.scheduler.suspects.alone
         most = min(max(self.scheduler.budget.tokens, len(running) + GRAIN), self.budget)
-        is_due = oldest and alone is None and not oldest.sequence.is_background and self.is_due(oldest.sequence)
-        due = {oldest.sequence.id} if oldest and is_due else set()
+        is_due = oldest and alone is None and not oldest.is_background and self.is_due(oldest)
+        due = {oldest.id} if oldest and is_due else set()
         plan = self.scheduler.plan()
         if plan is None:
             self.adapters.order(self.scheduler)
@@ -222,7 +223,8 @@ class Simulation:
         num_named = sum(row.slot == sequence.slot for flight in self.in_flight for row in flight.plan.rows)
         is_held_back = num_named > 0 and (sequence.confirmed_only or sequence.guesser is not None or (
             self.num_microbatches > 1 and not sequence.is_prefilling))
-        return not is_held_back and (sequence.is_prefilling or sequence.planned_length < sequence.max_length)
+        return not (is_held_back or sequence.is_undecided) and (
+            sequence.is_prefilling or sequence.planned_length < sequence.max_length)
 
     def is_memory_coming(self) -> bool:
         """Whether a sequence that gets no more rows still holds blocks, for a step in flight names it."""
@@ -232,7 +234,7 @@ class Simulation:
         suspects = self.scheduler.suspects
         for client in self.live.values():
             client.pause = 0 if client.sequence.id in named or self.may_pause(client) else client.pause + 1
-            if suspects.alone is not None or suspects.holds(client.sequence):
+            if suspects.alone is not None or suspects.holds(client.sequence) or client.sequence.is_undecided:
                 client.pause = 0
             if client.sequence.status is Status.RUNNING:
                 self.counts["longest pause"] = max(self.counts["longest pause"], client.pause)
@@ -250,15 +252,11 @@ class Simulation:
         """Find the clients behind a plan's rows: a first row belongs to an admitted sequence, in this order."""
         flight = Flight(plan, [], {})
         rows = flight.find_forks(self.present.values())
-        firsts = [row for row in rows if row.initial_state is not None]
-        for row, admission in zip(firsts, plan.admitted, strict=True):
-            client = self.live[admission.sequence_id]
-            assert admission.hit_tokens == row.start
+        admitted = {admission.sequence_id for admission in plan.admitted}
+        for client, row in flight.find_firsts(rows, self.live.values()):
             assert not (row.start and client.needs_prompt_logprobs), "a hit, though prompt logprobs are missing"
-            assert row.initial_state == client.initial_state, "another's adapter"
-            self.present[admission.sequence_id] = client
-            flight.firsts[row.slot] = Resident(client.chain[:row.start + 1], client.salt, client.adapter)
-            self.counts["hits"] += row.start > 0
+            self.present[client.sequence.id] = client
+            self.counts["hits" if client.sequence.id in admitted else "beams forked"] += row.start > 0
         by_slot = {client.sequence.slot: client for client in self.present.values()}
         for row in rows:
             client = by_slot[row.slot]
@@ -304,7 +302,7 @@ class Simulation:
         self.counts["forks taken"] += sum(client.sequence.slot == row.slot for client, row in flight.forks)
         self.time(flight.plan)
         self.in_flight.popleft()
-        tokens = [sampled.sequence_id for sampled in confirmed if isinstance(sampled, Sampled)]
+        tokens = [each.sequence_id for each in confirmed if isinstance(each, Sampled | Candidates)]
         assert list(dict.fromkeys(tokens)) == expected, "tokens are lost, or come for nobody"
         for item in confirmed:
             if isinstance(item, PromptLogprobsPart):
@@ -313,9 +311,9 @@ class Simulation:
                 self.counts["accepted"] += item.num_accepted
                 assert tokens.count(item.sequence_id) <= item.num_accepted + 1
             elif item.sequence_id in self.live:
-                self.deliver(item)
-        assert all(len(self.live[id].tokens) == length + tokens.count(id)
-                   for id, length in lengths.items() if id in self.live), "tokens are lost"
+                self.consider(item) if isinstance(item, Candidates) else self.deliver(item)
+        assert all(len(self.live[id].tokens) == length + tokens.count(id) for id, length in lengths.items()
+                   if id in self.live and not self.live[id].sequence.is_beam), "tokens are lost"
         self.check()
 
     def time(self, plan: Plan) -> None:
@@ -356,6 +354,10 @@ class Simulation:
         elif self.chance(0.05 if client.sequence.has_grammar else 0.01):
             self.end(client, self.random.choice([FinishReason.STOP_SEQUENCE, FinishReason.EOS_TOKEN]))
 
+    def consider(self, found: Candidates) -> None:
+        """Candidates reach the search of their beam."""
+        raise AssertionError("there are no searches")
+
     def lose(self) -> None:
         """The group dies, and comes back: empty, or with the memory that it had. The step that ran may have written to
         it, though nobody will hear of its result."""
@@ -373,7 +375,7 @@ class Simulation:
         self.adapters.lose()
         self.in_flight.clear()
         assert set(forgotten.given_up) == guilty, f"{forgotten.given_up} are given up, not {guilty}"
-        for id in guilty:
+        for id in guilty & self.live.keys():
             self.end(self.live[id], None)
         assert all(c.sequence.status is Status.WAITING and c.sequence.tokens == c.tokens for c in self.live.values())
         assert self.scheduler.num_waiting == len(self.live)

@@ -25,12 +25,13 @@ def make_scheduler(num_blocks: int = 100, max_slots: int = 4, max_step_tokens: i
 def make_sequence(
     id: int, length: int = 4, max_new: int = 8, sampling: Sampling = GREEDY, *, tokens: Items[int] | None = None,
     image: bytes = b"", ignore_eos: bool = False, confirmed_only: bool = False, priority: int = 0, age: int = -1,
+    is_beam: bool = False,
 ) -> Sequence:
     """Prompt of sequence 3, unless `tokens` are given: 300, 301, 302, …"""
     prompt = list(tokens) if tokens is not None else [100 * id + i for i in range(length)]
     return Sequence(id=id, tokens=prompt, prompt_length=len(prompt), max_length=len(prompt) + max_new,
                     sampling=sampling, side_inputs=(SideInput("image", b"", image),) if image else (),
-                    ignore_eos=ignore_eos, confirmed_only=confirmed_only, priority=priority, age=age)
+                    ignore_eos=ignore_eos, confirmed_only=confirmed_only, priority=priority, age=age, is_beam=is_beam)
 
 
 def cached_blocks(pool: BlockPool, cache: PrefixCache) -> list[int]:
