@@ -174,6 +174,9 @@ class ServerSettings:
     allow_runtime_adapters: Annotated[bool, Setting(
         ACCESS, "Penstock: let clients load and unload adapters, from directories of the server, by vLLM's "
         "/v1/load_lora_adapter and /v1/unload_lora_adapter. Needs an API key.")] = False
+    allow_priorities: Annotated[bool, Setting(
+        ACCESS, "Penstock: let clients come before others, by a `priority` below 0 or the `service_tier` priority. "
+        "Without it they can only ask to come later.")] = False
     cors_allow_origin: Annotated[tuple[str, ...], Setting(
         ACCESS, "Origin whose pages may call the server; can be given more than once. Default: any.")] = ()
     ssl_certfile: Annotated[Path | None, Setting(

@@ -162,8 +162,8 @@ _CHOICE = "there is one"
 IGNORED: Mapping[str, str] = {
     **dict.fromkeys(("user", "safety_identifier", "metadata", "store", "request_id", "rid", "extra_key",
                      "custom_labels", "trace"), _BOOKS),
-    **dict.fromkeys(("service_tier", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention",
-                     "prediction", "priority", "session_id", "conversation_params", "keep_alive", "cache_prompt",
+    **dict.fromkeys(("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention",
+                     "prediction", "session_id", "conversation_params", "keep_alive", "cache_prompt",
                      "id_slot", "n_cache_reuse", "stream_interval", "sse_ping_interval", "data_parallel_rank",
                      "routed_dp_rank", "use_cache", "cache_implementation", "prompt_lookup_num_tokens",
                      "num_assistant_tokens", "draft_num_predict", "pad_token_id", "pad_id"), _SPEED),

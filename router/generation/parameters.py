@@ -106,5 +106,7 @@ class Parameters(Body):
     ignore_eos: bool = False
     stop_token_ids: TokenIds = []
     logit_bias: LogitBias = {}
+    priority: Annotated[Int32 | None, Field(repr=False)] = None
+    """Where among the requests that wait it is put; no answer depends on it, and no digest of what was asked."""
     n: UInt64 | None = None
     """Only OpenAI's routes have it; it is read so that it is refused here instead of dropped."""

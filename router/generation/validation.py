@@ -18,6 +18,7 @@ from penstock.router.grammar.forms import parse_grammar
 from penstock.router.grammar.matcher import Grammar, GrammarError
 from penstock.router.grammar.spec import GrammarSpec
 from penstock.router.limits import Limits
+from penstock.router.scheduling.priorities import MAX_PRIORITY, MIN_PRIORITY
 from penstock.router.text.encoding import TokenizerError, TooManyTokens
 from penstock.router.text.tokenizer import Tokenizer
 
@@ -61,8 +62,8 @@ class Grammars(Protocol):
 
 
 def check_mode(spec: GenerationSpec, limits: Limits, adapters: Registry, is_stream: bool) -> None:
-    """Checks the rules that come before a permit: how many answers there may be, what a stream can't carry, and whether
-    there is such an adapter."""
+    """Checks the rules that come before a permit: how many answers there may be, what a stream can't carry, who may
+    come before others, and whether there is such an adapter."""
     best_of = 1 if spec.parameters.best_of is None else spec.parameters.best_of
     if is_stream:
         _refuse_if(best_of != 1, "`best_of` != 1 is not supported when streaming tokens")
@@ -73,7 +74,16 @@ def check_mode(spec: GenerationSpec, limits: Limits, adapters: Registry, is_stre
         _refuse_if(best_of > limits.max_best_of, f"`best_of` must be > 0 and <= {limits.max_best_of}. Given: {best_of}")
     most = limits.max_concurrent_requests
     _refuse_if(spec.n > max(1, most), f"`n` must be <= {most}. Given: {spec.n}", "integer_above_max_value")
+    _check_priority(spec.parameters.priority, limits)
     adapters.check(spec.adapter)
+
+
+def _check_priority(priority: int | None, limits: Limits) -> None:
+    _refuse_beyond(priority, f"`priority` must be >= {MIN_PRIORITY} and <= {MAX_PRIORITY}. Given: {priority}",
+                   least=MIN_PRIORITY, most=MAX_PRIORITY)
+    _refuse_if(priority is not None and priority < 0 and not limits.allow_priorities,
+               "`priority` must be >= 0, for this server lets no client come before others: it was started without "
+               f"--allow-priorities. Given: {priority}", "integer_below_min_value")
 
 
 async def validate(
@@ -107,6 +117,7 @@ async def validate(
         grammar=await _compile(parameters, grammars, spec.names),
         wants_prompt_logprobs=spec.wants_prompt_logprobs,
         side_inputs=spec.side_inputs,
+        priority=parameters.priority or 0,
         shown_ids=spec.shown_ids,
         adapter=None if spec.adapter is None else adapter or await adapters.get(spec.adapter))
     return _answers(request, spec)

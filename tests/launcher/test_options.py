@@ -41,7 +41,7 @@ ADDED = {"--activations": None, "--model-impl": "auto", "--device": "auto", "--d
          "--step-timeout": 60, "--max-shard-downtime": 120, "--poison-memory": 600,
          "--startup-timeout": 120, "--grpc-port": None, "--api-workers": 1,
          "--strict-streaming-errors": False, "--tgi-openai-routes": False, "--no-request-logs": False,
-         "--vllm-metrics": False,
+         "--vllm-metrics": False, "--allow-priorities": False,
          "--ssl-certfile": None,
          "--ssl-keyfile": None, "--api-key-file": None, "--metrics-key": (), "--max-adapter-memory": 2**30,
          "--allow-runtime-adapters": False, "--draft-model-id": None, "--groups": None, "--shard-tls-ca": None,

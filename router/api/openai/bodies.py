@@ -1,6 +1,6 @@
 """Bodies of OpenAI's routes: fields, types and defaults as TGI, OpenAI and vLLM take them."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
@@ -54,6 +54,7 @@ class OpenAIBody(Body):
     stop: Stops = []
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
 
     repetition_penalty: Float32 | None = None
     top_k: Int32 | None = None
@@ -64,6 +65,7 @@ class OpenAIBody(Body):
     ignore_eos: bool | None = None
     stop_token_ids: TokenIds = []
     add_special_tokens: bool | None = None
+    priority: Int32 | None = None
     truncate_prompt_tokens: UInt32 | None = None
     return_token_ids: bool | None = None
     response_format: Annotated[dict[str, Any], AfterValidator(check_response_format)] | None = None

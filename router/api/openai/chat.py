@@ -162,4 +162,4 @@ def _head(asked: _Asked, kind: str) -> dict[str, Any]:
     service = asked.asking.service
     answer_id = manner_of(service).answer_id("chatcmpl", asked.identity)
     request_record.name_answer(answer_id)
-    return head(service, asked.body.model, kind, answer_id)
+    return head(service, asked.body, kind, answer_id)

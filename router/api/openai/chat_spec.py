@@ -44,7 +44,7 @@ async def parse(body: ChatBody, service: Service, manner: Manner) -> tuple[Gener
         raise ValidationError("`n` must be > 0. Given: 0", "integer_below_min_value")
     if body.top_logprobs and not body.logprobs:
         raise ValidationError("`top_logprobs` needs `logprobs` to be true")
-    common = parameters(body, max_tokens(body), top_n_tokens=body.top_logprobs)
+    common = parameters(body, service.limits, max_tokens(body), top_n_tokens=body.top_logprobs)
     conversation = await converse(body, service)
     marker_id = service.tokenizer.special_id(conversation.call_format.marker) if conversation.call_format else None
     grammar, call_format = await _shape(conversation, common.grammar, marker_id, service)

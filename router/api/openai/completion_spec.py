@@ -20,7 +20,7 @@ def parse(body: CompletionBody, service: Service) -> list[GenerationSpec]:
     refuse_unsupported(body.model_extra, REFUSED_IN_COMPLETIONS)
     num_candidates = _num_candidates(body, limits)
     max_new_tokens = 1 if is_prompt_only(body) else max_tokens(body)
-    common = parameters(body, max_new_tokens, top_n_tokens=body.logprobs)
+    common = parameters(body, limits, max_new_tokens, top_n_tokens=body.logprobs)
     names = manner_of(service).names(body, inputs="prompt", top_n_tokens="logprobs")
     return [
         GenerationSpec(

@@ -143,4 +143,4 @@ def _choices(answers: Answers, body: CompletionBody, per_prompt: int, service: S
 def _head(service: Service, body: CompletionBody, identity: Identity) -> dict[str, Any]:
     answer_id = manner_of(service).answer_id("cmpl", identity)
     request_record.name_answer(answer_id)
-    return head(service, body.model, _KIND, answer_id)
+    return head(service, body, _KIND, answer_id)

@@ -4,6 +4,8 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from penstock.router.api.openai.bodies import OpenAIBody
+from penstock.router.api.openai.service_tier import served_tier
 from penstock.router.generation.answers import Answer
 from penstock.router.generation.service import Service
 
@@ -18,18 +20,21 @@ class Whole(NamedTuple):
     headers: dict[str, str]
 
 
-def head(service: Service, model: str | None, kind: str, answer_id: str) -> dict[str, Any]:
-    """Returns the head of a whole answer and of every chunk. Any `model` is served, and named as it was asked for.
+def head(service: Service, body: OpenAIBody, kind: str, answer_id: str) -> dict[str, Any]:
+    """Returns the head of a whole answer and of every chunk. Any model is served, and named as it was asked for; the
+    tier by which it is answered is told if one was asked for.
 
     `kind` is the value of `object`.
     """
+    tier = served_tier(body, service.limits)
     info = service.info
     return {
         "object": kind,
         "id": answer_id,
         "created": int(time.time()),
-        "model": info.model_id if model in (None, "tgi") else model,
+        "model": info.model_id if body.model in (None, "tgi") else body.model,
         "system_fingerprint": f"{info.version}-native",
+        **({} if tier is None else {"service_tier": tier}),
     }
 
 

@@ -2,10 +2,12 @@
 
 from penstock.router.api.openai.bodies import OpenAIBody
 from penstock.router.api.openai.manner import grammar_field
+from penstock.router.api.openai.service_tier import priority_of
 from penstock.router.errors import ValidationError
 from penstock.router.generation.parameters import Parameters
 from penstock.router.grammar.forms import parse_guided, parse_response_format
 from penstock.router.grammar.spec import GrammarSpec
+from penstock.router.limits import Limits
 
 
 def max_tokens(body: OpenAIBody) -> int | None:
@@ -13,10 +15,13 @@ def max_tokens(body: OpenAIBody) -> int | None:
     return min((limit for limit in (body.max_completion_tokens, body.max_tokens) if limit is not None), default=None)
 
 
-def parameters(body: OpenAIBody, max_new_tokens: int | None, top_n_tokens: int | None) -> Parameters:
+def parameters(
+    body: OpenAIBody, limits: Limits, max_new_tokens: int | None, top_n_tokens: int | None
+) -> Parameters:
     """Returns the body's parameters under TGI's names.
 
-    Raises ValidationError if the body asks for a form of the answer that is none, or for more than one.
+    Raises ValidationError if the body asks for a form of the answer that is none, or for more than one, or by two
+    fields for its turn.
     """
     is_greedy = body.is_greedy
     return Parameters(
@@ -39,6 +44,7 @@ def parameters(body: OpenAIBody, max_new_tokens: int | None, top_n_tokens: int |
         truncate=body.truncate_prompt_tokens,
         seed=body.seed,
         top_n_tokens=top_n_tokens,
+        priority=priority_of(body, limits),
         grammar=_grammar(body))
 
 

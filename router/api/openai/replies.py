@@ -68,6 +68,7 @@ class _Head(BaseModel):
     created: int
     model: str
     system_fingerprint: str
+    service_tier: Literal["default", "flex", "priority"] | None = None
 
 
 class Completion(_Head):
