@@ -1,7 +1,6 @@
 """From the arguments of `LLM`, which have vLLM's names, to the settings of a launcher."""
 
 import logging
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -14,19 +13,13 @@ from penstock.launcher.config import LauncherConfig
 from penstock.launcher.options import CALLBACKS
 from penstock.offline.failures import as_error
 from penstock.offline.foreign_arguments import FOREIGN
+from penstock.offline.names import NAMES, in_given_words
 from penstock.system.arguments import InvalidArgument
 from penstock.system.setting import Setting, settings
 from penstock.system.settings import ServerSettings
 
 log = logging.getLogger(__name__)
 
-NAMES = {
-    "model": "model_id", "quantization": "quantize", "max_model_len": "max_total_tokens",
-    "max_num_seqs": "max_batch_size", "max_num_batched_tokens": "max_batch_prefill_tokens",
-    "gpu_memory_utilization": "cuda_memory_fraction", "download_dir": "huggingface_hub_cache",
-    "max_logprobs": "max_top_n_tokens",
-}
-"""Our settings that have other names in vLLM."""
 HERE = {name: name for name in (
     "revision", "dtype", "kv_cache_dtype", "block_size", "activations", "model_impl", "rope_scaling", "rope_factor",
     "kv_memory", "max_adapter_memory", "pipeline_depth", "speculate", "draft_model_id", "device", "deterministic",
@@ -57,17 +50,11 @@ def launcher_config(arguments: Mapping[str, Any]) -> LauncherConfig:
     try:
         config = LauncherConfig.from_options(options)
     except InvalidArgument as error:
-        raise as_error(InvalidArgument(in_given_words(error.message))) from error
+        raise as_error(error) from error
     if config.log_level == "INFO":  # a program tells its own story; the log has what went wrong
         config = replace(config, log_level="WARNING", launcher_log_level="WARNING", shard_log_level="WARNING")
     _tell_without_effect(given, config)
     return replace(config, allow_runtime_adapters=has_adapters)
-
-
-def in_given_words(sentence: str) -> str:
-    """Returns a sentence with vLLM's names of settings, as the caller has written them."""
-    ours = {setting: name for name, setting in NAMES.items()}
-    return re.sub(r"`(\w+)`", lambda found: f"`{ours.get(found[1], found[1])}`", sentence)
 
 
 def _options(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -21,12 +21,14 @@ class EventLoop:
     def __init__(self, name: str) -> None:
         # Not one that the program has chosen: in this one a process may be started from any thread.
         self._loop = asyncio.SelectorEventLoop()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        """Those that were submitted, and run."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Starts a coroutine; to cancel the future cancels it."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        return asyncio.run_coroutine_threadsafe(self._noted(work), self._loop)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Waits for a coroutine and returns its result. Ctrl-C cancels it. Raises RuntimeError if the loop ends."""
@@ -49,6 +51,15 @@ class EventLoop:
                 raise
             raise RuntimeError(CLOSED) from None
 
+    async def _noted(self, work: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            return await work
+        finally:
+            self._tasks.discard(task)
+
     def close(self) -> None:
         """Cancels all that runs, and waits for its end; called once."""
         with suppress(RuntimeError):  # the loop is closed
@@ -61,13 +72,15 @@ class EventLoop:
         try:
             self._loop.run_forever()
         finally:
-            self._loop.run_until_complete(_cancel_all())
+            self._loop.run_until_complete(_cancel(self._tasks))
+            # They have ended what they had begun; others are the engine's, which wait for nothing.
+            self._loop.run_until_complete(_cancel(asyncio.all_tasks(self._loop)))
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
 
 
-async def _cancel_all() -> None:
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+async def _cancel(tasks: Collection[asyncio.Task[Any]]) -> None:
+    tasks = [*tasks]
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

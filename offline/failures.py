@@ -5,19 +5,27 @@ from contextlib import contextmanager
 
 import click
 
+from penstock.offline.names import in_given_words
 from penstock.router.errors import RouterError
 from penstock.router.text.encoding import TokenizerError
+
+
+class NoShards(Exception):
+    """Raised when the shards can't be started, or not again; the message has their own last words."""
+
+
+class Refused(NoShards):
+    """Raised when the shards refuse the settings or the checkpoint."""
 
 
 def as_error(error: Exception) -> Exception:
     """Returns a ValueError for what the caller has asked for and can't have, a RuntimeError for all else."""
     if isinstance(error, click.ClickException):
-        return ValueError(error.message)
+        return ValueError(in_given_words(error.message))
     if isinstance(error, RouterError) and error.metric in ("validation", "template"):
         return ValueError(error.reason)
-    if isinstance(error, TokenizerError | ValueError):
-        return ValueError(str(error))
-    return RuntimeError(str(error))
+    kind = ValueError if isinstance(error, TokenizerError | ValueError | Refused) else RuntimeError
+    return kind(in_given_words(str(error)))
 
 
 @contextmanager

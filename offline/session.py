@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
@@ -15,12 +16,12 @@ from penstock.launcher import draft_model, hub
 from penstock.launcher.config import LauncherConfig
 from penstock.launcher.group import GroupKeeper, Loss
 from penstock.launcher.hub import Checkpoint
-from penstock.launcher.processes import Cause
 from penstock.launcher.programs import group_programs, router_config
 from penstock.launcher.shard_memory import shard_memories
 from penstock.launcher.socket_folder import SocketFolder, socket_folder
 from penstock.launcher.supervisor import NoGroup, background
 from penstock.offline.event_loop import in_daemon_thread
+from penstock.offline.failures import NoShards, Refused, as_error
 from penstock.router import logs
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.config import RouterConfig
@@ -37,13 +38,6 @@ from penstock.router.text.tokenizer import Tokenizer
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-
-class NoShards(RuntimeError):
-    """Raised when the shards can't be started, or not again; the message has their own last words."""
-
-    def __init__(self, loss: Loss) -> None:
-        super().__init__("\n".join(map(_told, loss.causes)))
 
 
 class Session:
@@ -79,7 +73,8 @@ class Session:
     def _fail(self, work: asyncio.Task[Any], service: Service) -> None:
         """Notes why nothing can be answered any more, after the shards were given up or the engine has failed."""
         result = work.exception() or work.result()
-        self.failure = NoShards(result) if isinstance(result, Loss) else RuntimeError(f"the engine failed: {result!r}")
+        error = _no_shards(result) if isinstance(result, Loss) else RuntimeError(f"the engine failed: {result!r}")
+        self.failure = as_error(error)
         log.error("%s", self.failure)
         service.engine.give_up()
 
@@ -156,9 +151,14 @@ async def _unless_ended(keeping: "asyncio.Task[Loss | None]", work: Coroutine[An
     async with background(work) as working:
         await asyncio.wait([keeping, working], return_when=asyncio.FIRST_COMPLETED)
         if not working.done() and (loss := keeping.result()) is not None:
-            raise NoShards(loss)
+            raise _no_shards(loss)
         return await working
 
 
-def _told(cause: Cause) -> str:
-    return f"{cause}: {cause.last_lines[-1]}" if cause.last_lines else str(cause)
+def _no_shards(loss: Loss) -> NoShards:
+    """Returns the error for shards that are lost for good."""
+    if loss.is_refusal:
+        sentences = [re.sub(r"^shard \d+: ", "", line) for cause in loss.causes for line in cause.last_lines[-1:]]
+        return Refused(next(iter(sentences), str(loss)))
+    return NoShards("\n".join(f"{cause}: {cause.last_lines[-1]}" if cause.last_lines else str(cause)
+                              for cause in loss.causes))
