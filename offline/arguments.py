@@ -37,7 +37,7 @@ MANY = 1 << 20
 """More than anybody asks for at once: the caller's own memory bounds what it gives to be done."""
 FIXED = {
     "max_concurrent_requests": MANY, "max_stop_sequences": MANY, "enable_prefill_logprobs": True,
-    "no_request_logs": True,
+    "allow_priorities": True, "no_request_logs": True,
 }
 
 

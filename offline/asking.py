@@ -31,6 +31,8 @@ class Question:
     params: SamplingParams
     seed: int | None = None
     lora_request: LoRARequest | None = None
+    priority: int = 0
+    """Those with a smaller one come first."""
 
 
 @dataclass(slots=True)
@@ -52,7 +54,8 @@ class Asked:
                                    question.lora_request)
         try:
             adapter = None if question.lora_request is None else await _adapter(service, question.lora_request)
-            spec = spec_of(question.prompt, question.params, service, question.seed, adapter)
+            spec = spec_of(question.prompt, question.params, service, question.seed, adapter,
+                           question.priority)
             with Asking(service) as asking:
                 identity = await identify(service, [spec], Wish(), ("offline",), is_stream=False)
                 async with answering(asking, [spec], identity, is_stream=False) as answers:

@@ -23,7 +23,7 @@ class AsyncLLM(ModelOwner):
 
     async def generate(
         self, prompt: PromptType, sampling_params: SamplingParams | None = None, request_id: str | None = None, *,
-        lora_request: LoRARequest | None = None,
+        lora_request: LoRARequest | None = None, priority: int = 0,
     ) -> AsyncGenerator[RequestOutput]:
         """Yields the output of a prompt as it grows, as `output_kind` of the parameters says. Who stops reading, or is
         cancelled, ends the request. Raises ValueError for what can't be asked."""
@@ -36,7 +36,7 @@ class AsyncLLM(ModelOwner):
         if request_id in self._model.running:
             raise ValueError(f"there is a request {request_id!r} already, which has not ended")
         question = Question(request_id, read(prompt), SamplingParams() if sampling_params is None else sampling_params,
-                            self._model.next_seed(), lora_request)
+                            self._model.next_seed(), lora_request, priority)
         streamed, loop = Streamed(question), self._model.loop
         running = self._model.running[request_id] = loop.submit(streamed.run(self._model, service))
         try:

@@ -21,14 +21,16 @@ wait in the scheduler would help nobody."""
 
 def answer(
     model: Model, prompts: Sequence[Prompt], sampling_params: SamplingParams | Sequence[SamplingParams] | None,
-    lora_request: LoRARequest | Sequence[LoRARequest | None] | None, use_tqdm: bool | Callable[..., object],
+    lora_request: LoRARequest | Sequence[LoRARequest | None] | None, priority: Sequence[int] | None,
+    use_tqdm: bool | Callable[..., object],
 ) -> list[RequestOutput]:
     """Returns the answers to prompts, in their order."""
     number, service = len(prompts), model.service
     params = _each("sampling_params", SamplingParams() if sampling_params is None else sampling_params, number)
     adapters = _each("lora_request", lora_request, number)
-    questions = [Question(model.next_id(), prompt, own, model.next_seed(), adapter)
-                 for prompt, own, adapter in zip(prompts, params, adapters, strict=True)]
+    priorities = _each("priority", 0 if priority is None else priority, number)
+    questions = [Question(model.next_id(), prompt, own, model.next_seed(), adapter, rank)
+                 for prompt, own, adapter, rank in zip(prompts, params, adapters, priorities, strict=True)]
     with shown(use_tqdm, number, "Prompts") as tell:
         return model.loop.run(_answer_all(model, service, questions, tell))
 
@@ -43,7 +45,7 @@ def _each(name: str, given: T | Sequence[T], number: int) -> Sequence[T]:
 
 
 async def _answer_all(
-    model: Model, service: Service, questions: Iterable[Question], tell: Callable[[RequestOutput], None]
+    model: Model, service: Service, questions: Sequence[Question], tell: Callable[[RequestOutput], None]
 ) -> list[RequestOutput]:
     """Returns the outputs of all questions in their order. The first error ends all of them."""
     places = asyncio.Semaphore(WAITING_SHARE * service.limits.max_slots)
@@ -56,15 +58,15 @@ async def _answer_all(
         finally:
             places.release()
 
-    running: list[asyncio.Task[RequestOutput]] = []
+    running: dict[str, asyncio.Task[RequestOutput]] = {}
     try:
         async with asyncio.TaskGroup() as tasks:
-            for question in questions:
+            for question in sorted(questions, key=lambda each: each.priority):
                 await places.acquire()
-                running.append(tasks.create_task(one(question)))
+                running[question.request_id] = tasks.create_task(one(question))
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from None
-    return [task.result() for task in running]
+    return [running[question.request_id].result() for question in questions]
 
 
 def scores(outputs: Iterable[RequestOutput]) -> list[PromptScore]:

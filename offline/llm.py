@@ -25,14 +25,15 @@ class LLM(ModelOwner):
         self, prompts: PromptType | Sequence[PromptType],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None, *,
         use_tqdm: bool | Callable[..., Any] = True,
-        lora_request: LoRARequest | Sequence[LoRARequest | None] | None = None,
+        lora_request: LoRARequest | Sequence[LoRARequest | None] | None = None, priority: Sequence[int] | None = None,
     ) -> list[RequestOutput]:
         """Returns the answers to prompts, in their order. A prompt is a text, token ids, or a dict with `prompt` or
-        `prompt_token_ids`; parameters and adapters are the same for all, or a list with one for each."""
+        `prompt_token_ids`; parameters and adapters are the same for all, or a list with one for each. Prompts with a
+        smaller `priority` are answered first."""
         from penstock.offline.batch import answer
         from penstock.offline.prompts import read_all
 
-        return answer(self._model, read_all(prompts), sampling_params, lora_request, use_tqdm)
+        return answer(self._model, read_all(prompts), sampling_params, lora_request, priority, use_tqdm)
 
     def chat(
         self, messages: Messages | Sequence[Messages],
@@ -51,7 +52,7 @@ class LLM(ModelOwner):
         prompts = render_all(
             self._model, messages, chat_template, tools, chat_template_kwargs or {},
             add_generation_prompt=add_generation_prompt, continue_final_message=continue_final_message)
-        return answer(self._model, prompts, sampling_params, lora_request, use_tqdm)
+        return answer(self._model, prompts, sampling_params, lora_request, None, use_tqdm)
 
     def score(
         self, prompts: PromptType | Sequence[PromptType], *, use_tqdm: bool | Callable[..., Any] = False,
@@ -63,7 +64,7 @@ class LLM(ModelOwner):
         from penstock.offline.prompts import read_all
 
         params = SamplingParams(max_tokens=1, temperature=0, prompt_logprobs=0, detokenize=False)
-        return scores(answer(self._model, read_all(prompts), params, lora_request, use_tqdm))
+        return scores(answer(self._model, read_all(prompts), params, lora_request, None, use_tqdm))
 
     def __enter__(self) -> Self:
         return self

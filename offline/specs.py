@@ -21,6 +21,7 @@ _OURS = {"max_new_tokens": "max_tokens", "top_n_tokens": "logprobs", "truncate":
 
 def spec_of(
     prompt: Prompt, params: SamplingParams, service: Service, seed: int | None = None, adapter: str | None = None,
+    priority: int = 0,
 ) -> GenerationSpec:
     """Returns the spec of a prompt; `seed` is for parameters that have none. Raises TypeError and ValueError, which
     name the field, as far as a fault can be seen without the model."""
@@ -28,7 +29,7 @@ def spec_of(
         raise TypeError(f"sampling_params must be SamplingParams. Given: {type(params).__name__}")
     return GenerationSpec(
         inputs=prompt.inputs,
-        parameters=_parameters(params, seed),
+        parameters=_parameters(params, seed, priority),
         n=num_candidates(params),
         is_greedy=params.temperature == 0,
         keep_stop=params.include_stop_str_in_output,
@@ -59,7 +60,7 @@ def num_candidates(params: SamplingParams) -> int:
     return params.best_of or params.n
 
 
-def _parameters(params: SamplingParams, seed: int | None) -> Parameters:
+def _parameters(params: SamplingParams, seed: int | None, priority: int) -> Parameters:
     if not params.detokenize and params.stop:
         raise ValueError("`stop` needs `detokenize`: strings are looked for in texts")
     for name in ("logprobs", "prompt_logprobs"):
@@ -86,6 +87,7 @@ def _parameters(params: SamplingParams, seed: int | None) -> Parameters:
             logit_bias=params.logit_bias or {},
             truncate=params.truncate_prompt_tokens,
             seed=seed if params.seed is None else params.seed,
+            priority=priority or None,
             top_n_tokens=max(params.logprobs or 0, params.prompt_logprobs or 0) or None,
             grammar=_grammar(params.structured_outputs))
     except WrongType as error:

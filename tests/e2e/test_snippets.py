@@ -20,7 +20,7 @@ import yaml
 from penstock.launcher.cli import main as penstock
 from penstock.launcher.options import OPTIONS
 from tests.e2e.server import Server
-from tests.paths import ROOT
+from tests.paths import DEMO_MODEL, ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 LANGUAGES = {"bash", "python", "sh", "yaml", "json", "ini", "text"}
@@ -65,6 +65,7 @@ def test_it_runs(server: Server, tmp_path: Path, language: str, snippet: str) ->
     """Snippets work as pasted, but for the port and names of machines."""
     program = ["bash", "-euo", "pipefail", "-c"] if language == "bash" else [sys.executable, "-c"]
     snippet = re.sub(r"(localhost|one|two):3000", f"127.0.0.1:{server.port}", snippet)
+    snippet = snippet.replace('"MODEL"', repr(str(DEMO_MODEL)))
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     result = subprocess.run([*program, snippet], cwd=tmp_path, capture_output=True, text=True, timeout=60,
                             env=environment)
