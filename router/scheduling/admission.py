@@ -5,6 +5,7 @@ from collections.abc import Sequence as Items
 from penstock.router.scheduling.adapter_fairness import AdapterFairness
 from penstock.router.scheduling.background import Background, of_class
 from penstock.router.scheduling.batch import Batch
+from penstock.router.scheduling.batching import Batching
 from penstock.router.scheduling.sequence import Sequence
 from penstock.router.scheduling.suspects import Suspects
 from penstock.router.scheduling.wait_reasons import WaitReason
@@ -21,12 +22,15 @@ class AdmissionRound:
 
     A sequence runs if there are blocks for all its tokens and, for each sequence that runs, one more to grow. One whose
     next block is being computed by a running sequence waits for that block, and then shares it. One that finds no
-    memory is passed by later ones, `MAX_PASSED` times at most. Those of the background have a round of their own, in
-    which a part of slots and blocks is not to be had; for others the background's blocks are as good as free.
+    memory is passed by later ones, `MAX_PASSED` times at most. `batching` says whether any may join the batch. Those of
+    the background have a round of their own, in which a part of slots and blocks is not to be had; for others the
+    background's blocks are as good as free.
     """
 
-    def __init__(self, batch: Batch, suspects: Suspects, background: Background, is_of_background: bool) -> None:
-        self._batch, self._suspects = batch, suspects
+    def __init__(
+        self, batch: Batch, suspects: Suspects, background: Background, is_of_background: bool, batching: Batching
+    ) -> None:
+        self._batch, self._suspects, self._batching = batch, suspects, batching
         memory = self._memory = batch.memory
         self._background = background if is_of_background else None
         self._reserve = sum(memory.reserve_of(s) for s in batch.running if is_of_background or not s.is_background)
@@ -48,7 +52,10 @@ class AdmissionRound:
             return WaitReason.OTHERS
         if not budget:
             return WaitReason.BUDGET
-        return WaitReason.MEMORY if self._reserve >= self._memory.num_available else None
+        if self._reserve >= self._memory.num_available:
+            self._batching.seal()
+            return WaitReason.MEMORY
+        return None
 
     def obstacle_to(self, sequence: Sequence) -> WaitReason | None:
         """Says what keeps a sequence from running, if anything does; if not, it is matched with the prefix cache."""
@@ -56,6 +63,8 @@ class AdmissionRound:
             return WaitReason.BEAM
         if self._suspects.holds(sequence):
             return WaitReason.SUSPECT
+        if not self._batching.may_join(sequence, self._batch):
+            return WaitReason.SLOTS
         if not self._adapters.admits(sequence):
             return WaitReason.ADAPTER
         matched = self._memory.match(sequence)
@@ -64,12 +73,14 @@ class AdmissionRound:
             return WaitReason.PREFIX
         if self._memory.has_room(sequence, matched, self._reserve):
             return None
+        self._batching.seal()
         self._passed.append(sequence)
         self._is_overdue = sequence.num_passed >= MAX_PASSED
         return WaitReason.MEMORY
 
     def admitted(self, sequence: Sequence) -> None:
         """Takes in that a sequence runs, with its first row, and has passed by older ones."""
+        self._batching.joined(sequence)
         self._reserve += self._memory.reserve_of(sequence)
         self._coming.add(self._memory.coming(sequence))
         self._adapters.admitted(sequence)

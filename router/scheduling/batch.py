@@ -21,7 +21,7 @@ class Batch:
     """
 
     def __init__(self, waiting: list[Sequence], max_slots: int, memory: KvMemory, adapters: Residency) -> None:
-        self._waiting = waiting
+        self.waiting = waiting
         self.running: list[Sequence] = []
         """Those that get rows, in their order."""
         self.leaving: list[Sequence] = []
@@ -35,6 +35,11 @@ class Batch:
         self.adapters = adapters
         self._copies: dict[Sequence, BlockCopy] = {}
         """The copies that are still to be made for sequences that began as forks. The source is held until then."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no sequence has a slot."""
+        return not self.running and not self.leaving
 
     def admit(self, sequence: Sequence, matched: Node) -> None:
         """Lets a waiting sequence run behind the cached blocks that it was matched with. There is a slot for it."""
@@ -59,7 +64,7 @@ class Batch:
         return True
 
     def _enter(self, sequence: Sequence, slot: int) -> None:
-        self._waiting.remove(sequence)
+        self.waiting.remove(sequence)
         sequence.status = Status.RUNNING
         sequence.slot = slot
         sequence.prefill_end = len(sequence.tokens)
@@ -126,7 +131,7 @@ class Batch:
         sequence.computed = sequence.num_blocks_sent = sequence.prefill_end = 0
         if sequence.status is Status.DRAINING:
             sequence.status = Status.WAITING
-            insort(self._waiting, sequence, key=by_order)
+            insort(self.waiting, sequence, key=by_order)
 
     def fork(self, sequence: Sequence, num_more: int) -> Fork | None:
         """Takes a slot and blocks for another way on from a sequence's last token, which no step in flight computes,

@@ -11,8 +11,8 @@ and its slot return when no step does, by one path (`Batch.release`).
 
 Policies are asked at fixed points: `priorities.py` who comes first, `step_budget.py` how large a step may be,
 `microbatches.py` who is ready, `speculation/` which guesses to verify, `admission.py` who of the waiting may run,
-`undecided.py` which beams make room for them, `background.py` how much the background may have, `suspects.py` who has
-to run alone.
+`batching.py` when they may, `undecided.py` which beams make room for them, `background.py` how much the background may
+have, `suspects.py` who has to run alone.
 """
 
 from bisect import insort
@@ -29,6 +29,7 @@ from penstock.router.scheduling.adapter_fairness import adapter_victim, wanted_a
 from penstock.router.scheduling.admission import MAX_PASSED, AdmissionRound, others_wait
 from penstock.router.scheduling.background import Background, of_class
 from penstock.router.scheduling.batch import Batch, by_order
+from penstock.router.scheduling.batching import Batching, Continuous
 from penstock.router.scheduling.cached_block import Node
 from penstock.router.scheduling.confirmed import Confirmed, Forgotten, Sampled
 from penstock.router.scheduling.death_record import Released
@@ -56,11 +57,10 @@ class Scheduler:
     numbers.
 
     At most `max_slots` sequences run at once and a step computes at most `max_step_tokens`, or as many as are in
-    `budget`, if it is given. With `speculation`, steps verify guesses of the next tokens. A sequence that fills all of
-    the memory, though its `max_length` is more, ends there with an error. Sequences share the blocks of equal prefixes,
-    unless the model carries a state beside them (`shares_prefixes`). One that needs an adapter waits until `adapters`
-    has it loaded. Sequences decode in `num_microbatches`, of which each step has one. What the memory has no room for
-    may be kept in a `tier`.
+    `budget`. With `speculation`, steps verify guesses of the next tokens. A sequence that fills the memory, though its
+    `max_length` is more, ends with an error. Sequences share the blocks of equal prefixes, unless the model carries a
+    state beside them (`shares_prefixes`). One that needs an adapter waits until `adapters` has it loaded. They decode
+    in `num_microbatches`, of which each step has one. What the memory has no room for may be kept in a `tier`.
     """
 
     def __init__(
@@ -78,10 +78,11 @@ class Scheduler:
         knows_live_prefixes: bool = False,
         num_microbatches: int = 1,
         tier: Tier | None = None,
+        batching: Batching | None = None,
     ) -> None:
         assert 0 < max_slots < max_step_tokens, "decode rows must leave room for a prefill"
         self.memory = KvMemory(block_size, num_blocks, shares_prefixes, tier)
-        self.adapters = adapters or Residency()
+        self.adapters, self._batching = adapters or Residency(), batching or Continuous()
         self.budget = budget or StepBudget(max_step_tokens, max_step_tokens, max_step_tokens)
         self.speculation = speculation
         self._max_step_tokens, self._num_microbatches = max_step_tokens, num_microbatches
@@ -223,7 +224,7 @@ class Scheduler:
             admissions.admitted(sequence)
 
     def _admissions(self, is_background: bool) -> AdmissionRound:
-        return AdmissionRound(self._batch, self.suspects, self._background, is_background)
+        return AdmissionRound(self._batch, self.suspects, self._background, is_background, self._batching)
 
     def _admit(self, sequence: Sequence, matched: Node, builder: PlanBuilder) -> None:
         self._batch.admit(sequence, matched)
@@ -291,8 +292,7 @@ class Scheduler:
         self.suspects.clear(sequence)
         if self._live_prefixes is not None:
             self._live_prefixes.remove(sequence_id)
-        sequence.status = Status.FINISHED
-        sequence.finish_reason = reason
+        sequence.status, sequence.finish_reason = Status.FINISHED, reason
         self._batch.release(sequence)
 
     def fork(self, sequence: Sequence, parent_id: int) -> None:

@@ -39,6 +39,8 @@ FAULTS = (
           "(len(sequence.tokens) - 1) // self.block_size", "len(sequence.tokens) // self.block_size", _SCHEDULING),
     Fault("scheduler", "oldest-is-preempted", "router/scheduling/batch.py",
           "for s in reversed(self.running) if s is not", "for s in self.running if s is not", _SCHEDULING),
+    Fault("scheduler", "a-whole-batch-is-joined-by-others", "router/scheduling/batching.py",
+          "return sequence.id in self._missing", "return bool(self._missing)", _SCHEDULING),
     Fault("scheduler", "blocks-freed-under-a-step", "router/scheduling/batch.py",
           "        if sequence.in_flight:\n            self.leaving",
           "        if sequence.in_flight > 1:\n            self.leaving", _SCHEDULING),

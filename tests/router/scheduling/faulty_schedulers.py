@@ -91,7 +91,7 @@ class SkippedVictim(_FaultyBatch):
             was_in_flight = sequence in self.leaving
             super().release(sequence)
             if was_in_flight and sequence.status is Status.WAITING:
-                self._waiting.remove(sequence)
+                self.waiting.remove(sequence)
 
 
 class SharedAcrossNamespaces(Scheduler):
