@@ -110,7 +110,7 @@ def _route(variable: str) -> str | None:
 
 
 def _check_access(config: LauncherConfig) -> None:
-    """Checks the keys, the certificate and the ports."""
+    """Checks the keys, the certificate, the ports and the place of the store."""
     for name in SECRETS:
         for key in getattr(config, name):
             check_key(name, key)
@@ -119,6 +119,9 @@ def _check_access(config: LauncherConfig) -> None:
         raise InvalidArgument("`ssl_certfile` and `ssl_keyfile` must be given together")
     if config.grpc_port is not None and config.grpc_port == config.port:
         raise InvalidArgument(f"`grpc_port` and `port` must be different. Given: {config.port}")
+    if config.data_dir is not None and config.database_url is not None:
+        raise InvalidArgument("`data_dir` and `database_url` can't be given together: each says where files and "
+                              "batches are kept")
     if config.allow_runtime_adapters and not keys:
         raise InvalidArgument("`allow_runtime_adapters` needs an `api_key`, or anybody could load adapters")
     if config.grpc_port is not None and not keys.are_ascii:

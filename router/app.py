@@ -4,6 +4,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -18,7 +19,11 @@ from penstock.router.api.http.failures import error_response, of_framework, to_r
 from penstock.router.api.http.headers import name_server
 from penstock.router.api.http.route import Route, add_routes
 from penstock.router.api.openai.failures import OTHER_PATHS, openai_response, speaks_openai
+from penstock.router.api.openai.storage import STORE
 from penstock.router.generation.service import SERVICES, Services
+
+if TYPE_CHECKING:
+    from penstock.router.store.store import Store  # which imports SQLAlchemy
 
 log = logging.getLogger(__name__)
 
@@ -31,16 +36,19 @@ LINGER_SECONDS = 2.0
 
 def make_app(
     services: Services, access: Access | None = None, more_routes: Sequence[Route] = (),
-    outer: Sequence[Middleware] = (),
+    outer: Sequence[Middleware] = (), store: "Store | None" = None,
 ) -> web.Application:
     """Returns the app over services that are ready to answer. `outer` middlewares see the responses as clients get
-    them."""
+    them. Files and batches are kept in `store`, which is closed when the app ends."""
     access = access or Access()
     app = web.Application(middlewares=[
         name_request, count_answers, *outer, access.answer_preflight, leave_room, answer_errors])
     app[ROOM] = BodyRoom(services.first.limits)
     app[OTHER_PATHS] = frozenset(route.path.rstrip("/") for route in more_routes)
     app[SERVICES] = services
+    if store is not None:
+        app[STORE] = store
+        app.on_cleanup.append(_close_store)
     app.cleanup_ctx.append(run_engines)
     app.on_response_prepare.extend([access.tell_origin, tell_request_id, name_server])
     add_routes(app, route_table.routes(services.first.info.version, more_routes, access), access)
@@ -62,6 +70,10 @@ def make_runner(
 def _is_ours(record: logging.LogRecord) -> bool:
     """Drops aiohttp's records of requests that are not HTTP: they are the client's fault, and may hold its key."""
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+async def _close_store(app: web.Application) -> None:
+    await app[STORE].database.close()
 
 
 async def run_engines(app: web.Application) -> AsyncIterator[None]:

@@ -15,6 +15,8 @@ from penstock.system.settings import ServerSettings
 
 SECRETS = ("api_key", "metrics_key")
 """The settings that the router gets by environment variables of these names in capitals, one key a line."""
+HIDDEN = (*SECRETS, "database_url")
+"""Those settings, and the one that may have a password in it, which the router gets by a variable, too."""
 METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 """The variable by which Prometheus' client learns that processes count together, when it is imported."""
 
@@ -77,14 +79,15 @@ class RouterConfig(ServerSettings, RouterVariables):
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables of the router's process: what it needs, and the keys, which others can't see there."""
+        """The variables of the router's process: what it needs, and its secrets, which others can't see there."""
         folder = {} if self.metrics_folder is None else {METRICS_VARIABLE: str(self.metrics_folder)}
         keys = {name.upper(): "\n".join(getattr(self, name)) for name in SECRETS}
-        return {**child_environment.for_router(), **folder, **keys}
+        database = {"DATABASE_URL": self.database_url} if self.database_url else {}
+        return {**child_environment.for_router(), **folder, **keys, **database}
 
     def to_json(self) -> str:
         """Returns the settings without the keys as JSON."""
-        return TypeAdapter(RouterConfig).dump_json(self, exclude=set(SECRETS)).decode()
+        return TypeAdapter(RouterConfig).dump_json(self, exclude=set(HIDDEN)).decode()
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -102,6 +105,6 @@ class RouterConfig(ServerSettings, RouterVariables):
         try:
             config = replace(cls.from_json(given.config), signs_fd=given.signs_fd)
             secrets: dict[str, Any] = {name: tuple(os.environ.get(name.upper(), "").splitlines()) for name in SECRETS}
-            return replace(config, **secrets)
+            return replace(config, **secrets, database_url=os.environ.get("DATABASE_URL"))
         except ValueError as error:
             parser.error(f"--config: {error}")

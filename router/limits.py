@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from penstock.contract.facts import Facts
-from penstock.router.config import SECRETS, RouterConfig
+from penstock.router.config import HIDDEN, RouterConfig
 from penstock.router.scheduling import step_budget
 from penstock.system.setting import Who
 from penstock.system.settings import ServerSettings, told_to
@@ -79,7 +79,7 @@ class Limits(ServerSettings):
         if config.speculate and facts.num_states:
             raise LimitError("`speculate` must be 0: the model carries a state from token to token, from which a wrong "
                              f"guess can't be taken back. Given: {config.speculate}")
-        settings = {name: value for name, value in told_to(Who.ROUTER, config).items() if name not in SECRETS}
+        settings = {name: value for name, value in told_to(Who.ROUTER, config).items() if name not in HIDDEN}
         return cls(**settings | {
             "max_input_tokens": max_input, "max_total_tokens": max_total, "max_batch_prefill_tokens": most,
             "max_slots": min(config.max_batch_size or config.max_concurrent_requests, most - 1,

@@ -20,6 +20,7 @@ from penstock.router.generation.service import Service, Services
 from penstock.router.keys import Keys
 from penstock.router.limits import Limits
 from penstock.router.memory_ceiling import memory_ceiling
+from penstock.router.storing import open_store
 from penstock.system import addresses
 from penstock.system.arguments import InvalidArgument
 from penstock.system.heap import freeze_heap
@@ -45,11 +46,16 @@ async def answer(
     if config.api_key_file:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, access.api_keys)
     ssl_context = tls.server_context(config)
+    store = await open_store(config, service.metrics)
     with _tracing(config) as tracing:
         app = make_app(
             Services(service), access,
             more_routes=vertex_routes(config.vertex_predict_route, config.vertex_health_route),
-            outer=[tracing.middleware] if tracing else [])
+            outer=[tracing.middleware] if tracing else [], store=store)
+        if store is not None and config.number == 0:
+            from penstock.router.batches.runner import add_runner, owner_of_this_process  # which import SQLAlchemy
+
+            add_runner(app, owner_of_this_process())
         drain_seconds = config.graceful_termination_timeout + LAST_WORDS_SECONDS
         if config.grpc_port is not None:
             from penstock.router.rpc.server import add_rpc  # which imports more of gRPC

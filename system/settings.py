@@ -154,6 +154,15 @@ class ServerSettings:
     vllm_metrics: Annotated[bool, Setting(
         SERVER, "Penstock: /metrics tells series once more under vLLM's names, such as vllm:num_requests_waiting, for "
         "autoscalers and gateways that ask for these.")] = False
+    data_dir: Annotated[Path | None, Setting(
+        SERVER, "Penstock: directory in which files and batches are kept, in SQLite; it is made if there is none. "
+        "Default: without it and --database-url there are no /v1/files and /v1/batches.",
+        type=click.Path(file_okay=False, path_type=Path))] = None
+    database_url: Annotated[str | None, Setting(
+        SERVER, "Penstock: PostgreSQL database in which they are kept instead, such as "
+        "postgresql://user:password@host/database; several servers may share it. Give it by the variable, since other "
+        "users of the machine can see command lines.", envvar="PENSTOCK_DATABASE_URL")] = field(
+            default=None, repr=False)
     otlp_endpoint: Annotated[str | None, Setting(
         SERVER, "Collector that traces are sent to, by OTLP over gRPC, such as http://localhost:4317. Default: "
         "OpenTelemetry's OTEL_EXPORTER_OTLP_ENDPOINT; without it nothing is traced.", ROUTER | SHARD | GROUP)] = None

@@ -1,6 +1,6 @@
 """The table of all routes: the path, the handler, the body that it takes and the answers that it may give."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,50 +12,26 @@ from penstock.router.api.http.route import EVENTS, JSON, TEXT, Reply, Route
 from penstock.router.api.openai import adapters, chat, completions, models
 from penstock.router.api.openai import replies as openai
 from penstock.router.api.openai.bodies import ChatBody, CompletionBody
+from penstock.router.api.store_routes import STORE_ROUTES
 from penstock.router.api.tgi import generate, health, info
 from penstock.router.api.tgi import replies as tgi
 from penstock.router.api.tgi.bodies import CompatBody, GenerateBody
+from penstock.router.api.usual_replies import (
+    GENERATING,
+    LATER,
+    OPENAI_GENERATING,
+    OPENAI_READING,
+    SPLITTING,
+    UNAUTHORIZED,
+    refusing,
+)
 from penstock.system.arguments import InvalidArgument
 
 _TGI, _OPENAI, _CLOUDS, _OPERATION = "Text Generation Inference", "OpenAI", "Clouds", "Operation"
 
-_UNAUTHORIZED = Reply("The key is missing or wrong.", headers={"www-authenticate": "Names the scheme, `Bearer`."})
-_READING = {
-    400: Reply("The body is not JSON.", {TEXT: str}),
-    401: _UNAUTHORIZED,
-    408: Reply("The body did not arrive in time.", {TEXT: str}),
-    413: Reply("The body is longer than the server's limit.", {TEXT: str}),
-    415: Reply("The content type is not JSON.", {TEXT: str}),
-    422: Reply("The body does not have the route's fields (plain text), or a value breaks a rule (JSON).",
-               {TEXT: str, JSON: tgi.Error}),
-    500: Reply("The server has a fault; its log says which.", {JSON: tgi.Error}),
-}
-_LATER = {"retry-after": "The number of seconds after which to try again."}
-_SPLITTING = {
-    **_READING,
-    429: Reply("The server already has as many requests as it takes.", {JSON: tgi.Error}, _LATER),
-}
-_GENERATING = {
-    **_SPLITTING,
-    409: Reply("The answer that is to be gone on with or repeated is another model's, or of other numerics.",
-               {JSON: tgi.Error}),
-    424: Reply("The request failed while its answer was generated.", {JSON: tgi.Error}),
-    503: Reply("No shards are running that could compute an answer.", {JSON: tgi.Error}, _LATER),
-}
-_OPENAI_READING = {
-    400: Reply("The body is not JSON, or does not have the route's fields, or a value breaks a rule."),
-    401: Reply(_UNAUTHORIZED.meaning, headers=_UNAUTHORIZED.headers),
-    **{status: Reply(_READING[status].meaning) for status in (408, 413, 415, 500)},
-}
-_OPENAI_GENERATING = {
-    **_OPENAI_READING,
-    **{status: Reply(reply.meaning, headers=reply.headers) for status, reply in _GENERATING.items()
-       if status in (409, 424, 429, 503)},
-    404: Reply("The adapter of this name was unloaded."),
-}
 _HEALTH = {
     200: Reply("The answer to the question is yes; the body is empty."),
-    503: Reply("The answer to the question is no, for the reason in the body.", {JSON: tgi.Error}, _LATER),
+    503: Reply("The answer to the question is no, for the reason in the body.", {JSON: tgi.Error}, LATER),
 }
 _COMPUTE = {"x-compute-type": "The hardware that the server runs on.",
             "x-compute-characters": "The number of characters of the prompt.",
@@ -73,17 +49,11 @@ _ALL_TIMES = {**_TIMES, "x-compute-time": "Seconds from the request to the end o
 
 
 def _costly(path: str, handler: Any, tag: str, summary: str, body: Any, reply: Reply) -> Route:
-    return Route("POST", path, handler, summary, {200: reply, **_GENERATING}, body, is_costly=True, tag=tag)
-
-
-def _refusing(replies: Mapping[int, Reply]) -> dict[int, Reply]:
-    """Returns answers of OpenAI's routes with OpenAI's shape of a refusal where a status is one."""
-    return {status: reply if reply.content else replace(reply, content={JSON: openai.OpenAIError})
-            for status, reply in replies.items()}
+    return Route("POST", path, handler, summary, {200: reply, **GENERATING}, body, is_costly=True, tag=tag)
 
 
 def _openais(path: str, handler: Any, summary: str, body: Any, reply: Reply) -> Route:
-    return Route("POST", path, handler, summary, _refusing({200: reply, **_OPENAI_GENERATING}), body, is_costly=True,
+    return Route("POST", path, handler, summary, refusing({200: reply, **OPENAI_GENERATING}), body, is_costly=True,
                  tag=_OPENAI)
 
 
@@ -92,7 +62,7 @@ def _open(path: str, handler: Any, summary: str, replies: dict[int, Reply], tag:
 
 
 def _private(path: str, handler: Any, summary: str, reply: Reply, tag: str = _OPERATION) -> Route:
-    return Route("GET", path, handler, summary, {200: reply, 401: _UNAUTHORIZED}, tag=tag, is_private=True)
+    return Route("GET", path, handler, summary, {200: reply, 401: UNAUTHORIZED}, tag=tag, is_private=True)
 
 
 _GENERATED = Reply("A list of one answer, or the events of a stream.",
@@ -113,10 +83,10 @@ _INVOCATIONS = Route(
                  EVENTS: tgi.StreamEvent | openai.ChatChunk | openai.Completion | tgi.Error | openai.OpenAIErrorEvent},
                 _TIMES),
      **{status: replace(reply, content={TEXT: str, JSON: tgi.Error | openai.OpenAIError})
-        for status, reply in {404: _OPENAI_GENERATING[404], **_GENERATING}.items()}},
+        for status, reply in {404: OPENAI_GENERATING[404], **GENERATING}.items()}},
     CompatBody | ChatBody | CompletionBody, is_costly=True, tag=_CLOUDS)
-_CHANGING = _refusing({
-    **_OPENAI_READING,
+_CHANGING = refusing({
+    **OPENAI_READING,
     400: Reply("The body is not JSON, or does not have the route's fields, or the adapter can't be loaded."),
     403: Reply("Clients of this server can't change its adapters."),
 })
@@ -143,10 +113,10 @@ _TEXT_ROUTES = (
     _INVOCATIONS,
     _VERTEX,
     Route("POST", "/tokenize", info.tokenize, "Splits a text into the model's tokens.",
-          {200: Reply("The tokens, each with its place in the text.", {JSON: list[tgi.PlacedToken]}), **_SPLITTING},
+          {200: Reply("The tokens, each with its place in the text.", {JSON: list[tgi.PlacedToken]}), **SPLITTING},
           GenerateBody, is_costly=True, tag=_TGI),
     Route("POST", "/chat_tokenize", chat.chat_tokenize, "Writes a conversation as the model's prompt, and splits it.",
-          {200: Reply("The prompt and its tokens.", {JSON: tgi.ChatTokens}), **_SPLITTING}, ChatBody, is_costly=True,
+          {200: Reply("The prompt and its tokens.", {JSON: tgi.ChatTokens}), **SPLITTING}, ChatBody, is_costly=True,
           tag=_TGI),
 )
 _STATE_ROUTES = (
@@ -155,7 +125,7 @@ _STATE_ROUTES = (
     _open("/v1/models", models.models, "Lists the model and its adapters, as OpenAI lists models.",
           {200: Reply("A list of the model and its adapters.", {JSON: openai.Models})}, _OPENAI),
     _open("/v1/models/{model:.+}", models.model, "Describes the model, or one of its adapters.",
-          _refusing({200: Reply("The model or the adapter.", {JSON: openai.Model}),
+          refusing({200: Reply("The model or the adapter.", {JSON: openai.Model}),
                      404: Reply("There is no model and no adapter of this name.")}), _OPENAI),
     _private("/metrics", info.metrics, "Gives the server's metrics, for Prometheus.",
              Reply("The metrics in Prometheus's text format.", {TEXT: str})),
@@ -165,7 +135,7 @@ _STATE_ROUTES = (
     _open("/readyz", health.readyz, "Tells whether a request would be computed now.", _HEALTH),
     _open("/livez", health.livez, "Tells whether the server makes progress.", _HEALTH),
 )
-_ROUTES = (*_TEXT_ROUTES, *_ADAPTER_ROUTES, *_STATE_ROUTES)
+_ROUTES = (*_TEXT_ROUTES, *STORE_ROUTES, *_ADAPTER_ROUTES, *_STATE_ROUTES)
 
 
 def routes(version: str, more: Sequence[Route] = (), access: Access = ANYBODY) -> list[Route]:

@@ -1,2 +1,2 @@
 """Batches: files of requests, one a line, and the files of their answers, in OpenAI's format; may import api.http,
-api.openai, errors, generation, limits and request_id."""
+api.openai, errors, generation, limits, metrics, request_id and store."""

@@ -17,6 +17,7 @@ from penstock.router.generation import request_log
 from penstock.router.generation.identity import Wish
 from penstock.router.generation.request_record import recording
 from penstock.router.generation.service import Services
+from penstock.router.store.records import AnsweredLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,14 @@ class LineAnswer:
         """Returns the line of the output."""
         response = {"status_code": self.status, "request_id": self.request_id, "body": self.body}
         return _line(self.custom_id, response, None)
+
+
+    def to_store(self, number: int) -> AnsweredLine:
+        """Returns the answer to the line of this number, as it is stored."""
+        usage = self.body.get("usage") or {}
+        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+        return AnsweredLine(number, self.to_json(), self.has_failed, usage.get("prompt_tokens", 0), cached,
+                            usage.get("completion_tokens", 0))
 
 
 def no_answer(custom_id: str, code: str, message: str) -> bytes:

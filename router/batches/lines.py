@@ -4,6 +4,8 @@ from collections.abc import AsyncIterable, AsyncIterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import orjson
+
 from penstock.router.api.http.body import parse_json
 from penstock.router.api.openai.whole_answers import ROUTES
 from penstock.router.errors import Unreadable
@@ -81,6 +83,8 @@ def read_line(raw: RawLine, limits: Limits, endpoint: str | None = None) -> Line
     if not 0 < len(line.custom_id) <= MAX_KEY:
         raise LineError(number, f"`custom_id` must have 1 to {MAX_KEY} characters. Given: {len(line.custom_id)}",
                         "invalid_custom_id", "custom_id")
+    if "\0" in line.custom_id:  # which PostgreSQL does not keep
+        raise LineError(number, "`custom_id` must not have the character NUL", "invalid_custom_id", "custom_id")
     if (method := _text(number, found, "method")) != "POST":
         raise LineError(number, f"`method` must be POST. Given: {_show(method)}", "invalid_method", "method")
     if line.url not in ROUTES:
@@ -90,6 +94,12 @@ def read_line(raw: RawLine, limits: Limits, endpoint: str | None = None) -> Line
         raise LineError(number, f"`url` must be the batch's endpoint, {endpoint}. Given: {_show(line.url)}",
                         "mismatched_url", "url")
     return line
+
+
+def checked_line(raw: RawLine) -> Line:
+    """Returns the request that a line is which `read_line` has found to be one, by whatever limits there were."""
+    found = orjson.loads(raw.content)
+    return Line(raw.number, found["custom_id"], found["url"], found["body"])
 
 
 def repeated(number: int, custom_id: str, first: int) -> LineError:

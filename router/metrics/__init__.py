@@ -1,1 +1,1 @@
-"""The series that Prometheus reads; may import contract, errors, limits, scheduling and system.release."""
+"""The series that Prometheus reads; may import contract, errors, limits, scheduling, store and system.release."""

@@ -26,6 +26,7 @@ from penstock.router.errors import RouterError
 from penstock.router.limits import Limits
 from penstock.router.metrics import exposition
 from penstock.router.metrics.adapters import AdapterMetrics
+from penstock.router.metrics.batches import BatchMetrics
 from penstock.router.metrics.groups import GroupMetrics
 from penstock.router.metrics.processes import Processes
 from penstock.router.metrics.vllm import VllmNames
@@ -86,6 +87,7 @@ class Metrics:
         self._define_batches(limits)
         self._define_memory()
         self.adapters = AdapterMetrics(self._registry, _DURATIONS)
+        self.batches = BatchMetrics(self._registry)
         self.groups = GroupMetrics(self._registry, _DURATIONS)
 
     def _define_requests(self, limits: Limits) -> None:

@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
+import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -37,8 +38,8 @@ class Database:
 
     def __init__(self, url: URL) -> None:
         self.name = url.render_as_string(hide_password=True)
-        self.num_failures = 0
-        """How many reads and writes have failed."""
+        self.on_failure: Callable[[], None] = lambda: None
+        """Is called for each read and write that has failed."""
         is_sqlite = url.get_backend_name() == "sqlite"
         self._engine = _sqlite(url) if is_sqlite else _postgresql(url)
         self._turn: asyncio.Lock | None = asyncio.Lock() if is_sqlite else None
@@ -49,12 +50,15 @@ class Database:
 
     @classmethod
     def in_folder(cls, folder: Path) -> Self:
-        """Returns the SQLite database of a folder, which is made if there is none. Raises StoreError."""
+        """Returns the SQLite database of a folder, which is made if there is none; nobody else may read either. Raises
+        StoreError."""
+        file = folder.absolute() / FILE_NAME
         try:
             folder.mkdir(0o700, parents=True, exist_ok=True)
+            os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
         except OSError as error:
-            raise StoreError(f"`data_dir`: {folder} can't be made: {error.strerror}") from error
-        return cls(URL.create("sqlite+aiosqlite", database=str(folder.absolute() / FILE_NAME)))
+            raise StoreError(f"`data_dir`: {file} can't be written: {error.strerror}") from error
+        return cls(URL.create("sqlite+aiosqlite", database=str(file)))
 
     @classmethod
     def at_url(cls, text: str) -> Self:
@@ -127,7 +131,7 @@ class Database:
         except (IntegrityError, ProgrammingError):
             raise
         except self._errors as error:
-            self.num_failures += 1
+            self.on_failure()
             is_full = any(words in str(error) for words in _FULL)
             if time.monotonic() - self._told_at >= TOLD_SECONDS:
                 self._told_at = time.monotonic()

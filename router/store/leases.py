@@ -146,6 +146,7 @@ class Lease:
             row = (await connection.execute(update(BATCHES).where(BATCHES.c.id == self.id).values(
                 completed=BATCHES.c.completed + len(new) - num_failed, failed=BATCHES.c.failed + num_failed,
                 input_tokens=BATCHES.c.input_tokens + sum(each.input_tokens for each in new),
+                cached_tokens=BATCHES.c.cached_tokens + sum(each.cached_tokens for each in new),
                 output_tokens=BATCHES.c.output_tokens + sum(each.output_tokens for each in new),
                 ).returning(BATCHES))).one()
             return stored(row)

@@ -65,6 +65,7 @@ class StoredBatch:
     completed: int
     failed: int
     input_tokens: int
+    cached_tokens: int
     output_tokens: int
 
 
@@ -76,4 +77,5 @@ class AnsweredLine:
     content: bytes
     has_failed: bool
     input_tokens: int = 0
+    cached_tokens: int = 0
     output_tokens: int = 0

@@ -65,6 +65,7 @@ BATCHES = Table(
     Column("completed", Integer, nullable=False),
     Column("failed", Integer, nullable=False),
     Column("input_tokens", BigInteger, nullable=False),
+    Column("cached_tokens", BigInteger, nullable=False),
     Column("output_tokens", BigInteger, nullable=False),
     Column("lease_owner", Text),
     Column("lease_until", Float(53)),

@@ -41,7 +41,7 @@ ADDED = {"--activations": None, "--model-impl": "auto", "--device": "auto", "--d
          "--step-timeout": 60, "--max-shard-downtime": 120, "--poison-memory": 600,
          "--startup-timeout": 120, "--grpc-port": None, "--api-workers": 1,
          "--strict-streaming-errors": False, "--tgi-openai-routes": False, "--no-request-logs": False,
-         "--vllm-metrics": False, "--allow-priorities": False,
+         "--vllm-metrics": False, "--allow-priorities": False, "--data-dir": None, "--database-url": None,
          "--ssl-certfile": None,
          "--ssl-keyfile": None, "--api-key-file": None, "--metrics-key": (), "--max-adapter-memory": 2**30,
          "--allow-runtime-adapters": False, "--draft-model-id": None, "--groups": None, "--shard-tls-ca": None,
@@ -75,7 +75,8 @@ def test_added_options_are_marked_and_have_their_defaults():
 def test_names(flag):
     option = BY_FLAG[flag]
     assert option.opts[1:] == [SHORT[flag]] if flag in SHORT else option.opts[1:] == []
-    others = {"--env": None, "--port": ["AIP_HTTP_PORT", "PORT"], "--groups": "PENSTOCK_GROUPS"}
+    others = {"--env": None, "--port": ["AIP_HTTP_PORT", "PORT"], "--groups": "PENSTOCK_GROUPS",
+              "--database-url": "PENSTOCK_DATABASE_URL"}
     variable = others.get(flag, flag[2:].replace("-", "_").upper())
     assert option.envvar == variable
 

@@ -171,6 +171,14 @@ ROWS: dict[str, list[Panel]] = {
               "use.", "short", [(rate("penstock_adapter_loads_total"), "loaded per second"),
                                 (rate("penstock_adapter_evictions_total"), "unloaded per second")]),
     ],
+    "Batches": [
+        Panel("Batches, by their state", "Of the store that the servers share, or of each.", "short", [
+            (f"sum by (status) ({series('penstock_batches')})", "{{status}}")]),
+        Panel("Lines answered", "Lines of batches, by whether their answer is an error.", "reqps", [
+            (rate("penstock_batch_lines_total", by="outcome"), "{{outcome}}")]),
+        Panel("Failures of the store", "Reads and writes that the database refused: it was away, or is full.", "short",
+              [(growth("penstock_store_failures_total"), "{{instance}}")]),
+    ],
     "Processes": [
         Panel("Processors in use", "Of launcher, router and shards of the server's own machine, in whole processors. A "
               "router near 1 is the limit: --api-workers.", "short", [

@@ -98,10 +98,15 @@ async def read_json(request: web.Request) -> Any:
     kind, _, subtype = request.content_type.partition("/")
     if kind != "application" or (subtype != "json" and not subtype.endswith("+json")):
         raise WrongContentType
+    check_encoding(request)
+    return parse_json(await _read(request), service_of(request).limits)
+
+
+def check_encoding(request: web.Request) -> None:
+    """Raises WrongContentType for a body that is compressed."""
     encoding = ", ".join(request.headers.getall(hdrs.CONTENT_ENCODING, ())).strip()
     if encoding.lower() not in ("", "identity"):
         raise WrongContentType(f"Expected request without `Content-Encoding`. Given: {_show(ascii(encoding)[1:-1])}")
-    return parse_json(await _read(request), service_of(request).limits)
 
 
 def parse_json(content: bytes | bytearray, limits: Limits) -> Any:

@@ -55,10 +55,13 @@ def _operation(route: Route, schemas: dict[str, Any], access: Access) -> dict[st
             for status, reply in sorted(route.replies.items())},
     }
     if route.body is not None:
-        operation["requestBody"] = {"required": True, "content": _content({JSON: route.body}, schemas)}
-    if variables := re.findall(r"\{(\w+)\}", route.canonical):
+        operation["requestBody"] = {"required": True, "content": _content({route.media: route.body}, schemas)}
+    variables = re.findall(r"\{(\w+)\}", route.canonical)
+    if variables or route.query:
         operation["parameters"] = [
-            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in variables]
+            *({"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in variables),
+            *({"name": name, "in": "query", "description": text, "schema": {"type": "string"}}
+              for name, text in route.query.items())]
     if admission(route, access):
         operation["security"] = [{"key": []}]
     return operation

@@ -35,6 +35,10 @@ class Route:
     summary: str
     replies: Mapping[int, Reply]
     body: Any = None
+    media: str = JSON
+    """The media type of the body."""
+    query: Mapping[str, str] = field(default_factory=dict)
+    """The names of the parameters behind a `?`, each with a sentence that says what it does."""
     is_costly: bool = False
     """Whether it takes an API key."""
     is_private: bool = False

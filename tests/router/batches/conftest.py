@@ -1,5 +1,41 @@
-"""The fixtures of the API's tests: a server over a scripted fleet."""
+"""Servers over a scripted fleet, as those of the API's tests, with a store."""
 
-from tests.router.api.conftest import demo, pytest_asyncio_loop_factories, server, start
+from collections.abc import AsyncIterator
+from pathlib import Path
 
-__all__ = ["demo", "pytest_asyncio_loop_factories", "server", "start"]
+import pytest
+from sqlalchemy import text
+
+from penstock.router.store.database import Database
+from tests.router.api.conftest import Start, demo, pytest_asyncio_loop_factories, server, start
+from tests.router.batches.servers import SQLITE, BatchServer, MakeDatabase, StartBatches, impatient, starting
+from tests.router.store.conftest import postgresql, postgresql_url
+
+__all__ = ["demo", "postgresql", "postgresql_url", "pytest_asyncio_loop_factories", "server", "start"]
+
+
+@pytest.fixture
+async def make_database(request: pytest.FixtureRequest, tmp_path: Path) -> MakeDatabase:
+    """Opens a database that is empty at first, in a way of its own for each who uses it: SQLite, unless the test is
+    marked to be run with PostgreSQL, too."""
+    if getattr(request, "param", SQLITE) == SQLITE:
+        return lambda: Database.in_folder(tmp_path / "data")
+    url: str = request.getfixturevalue("postgresql_url")
+    database = Database.at_url(url)
+    await database.prepare()
+    async with database.writing() as connection:
+        await connection.execute(text("TRUNCATE files, batches CASCADE"))
+    await database.close()
+    return lambda: Database.at_url(url)
+
+
+@pytest.fixture
+async def start_batches(start: Start, make_database: MakeDatabase) -> AsyncIterator[StartBatches]:
+    with impatient():
+        async with starting(start, make_database) as start_batches:
+            yield start_batches
+
+
+@pytest.fixture
+async def batches(start_batches: StartBatches) -> BatchServer:
+    return await start_batches()

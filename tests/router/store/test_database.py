@@ -22,6 +22,13 @@ async def test_the_migrations_make_the_tables(database: Database) -> None:
             lambda connection: compare_metadata(MigrationContext.configure(connection), METADATA)) == []
 
 
+async def test_nobody_else_may_read_it(tmp_path: Path) -> None:
+    database = Database.in_folder(tmp_path / "data")
+    await database.prepare()
+    assert {path.stat().st_mode & 0o077 for path in [tmp_path / "data", *(tmp_path / "data").iterdir()]} == {0}
+    await database.close()
+
+
 async def test_it_is_prepared_again_and_by_several_at_once(tmp_path: Path) -> None:
     databases = [Database.in_folder(tmp_path) for _ in range(4)]
     await asyncio.gather(*(each.prepare() for each in databases))
@@ -70,7 +77,7 @@ def test_other_urls_are_refused(url: str, sentence: str) -> None:
 
 def test_a_folder_that_cant_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match=r"`data_dir`: .*/file/data can't be made: Not a directory"):
+    with pytest.raises(StoreError, match=r"`data_dir`: .*/penstock\.sqlite3 can't be written: Not a dir"):
         Database.in_folder(tmp_path / "file" / "data")
 
 
@@ -89,7 +96,8 @@ async def test_nothing_is_left_of_a_transaction_that_fails(store: Store) -> None
 
 
 async def test_a_database_that_is_full(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    database = Database.in_folder(tmp_path)
+    database, failures = Database.in_folder(tmp_path), list[None]()
+    database.on_failure = lambda: failures.append(None)
     await database.prepare()
     store = Store(database)
     async with database.writing() as connection:
@@ -99,7 +107,7 @@ async def test_a_database_that_is_full(tmp_path: Path, caplog: pytest.LogCapture
         with pytest.raises(StoreFull, match="there is no room left in the store of files and batches"):
             await writer.write(b"x" * (1 << 20))
     assert await store.files.page(None, 10, None, True) == ([], False)
-    assert database.num_failures == 1
+    assert failures == [None]
     assert f"{FILE_NAME} is full" in caplog.text
     await database.close()
 
@@ -107,7 +115,8 @@ async def test_a_database_that_is_full(tmp_path: Path, caplog: pytest.LogCapture
 @only_with_postgresql
 async def test_a_database_that_goes_away_and_comes_back(caplog: pytest.LogCaptureFixture) -> None:
     with running_postgresql() as server:
-        database = Database.at_url(server.new_database())
+        database, failures = Database.at_url(server.new_database()), list[None]()
+        database.on_failure = lambda: failures.append(None)
         server.stop()
         await database.prepare()
         store = Store(database)
@@ -120,6 +129,6 @@ async def test_a_database_that_goes_away_and_comes_back(caplog: pytest.LogCaptur
             await store.batches.page(10, None)
         server.start()
         assert await store.batches.page(10, None) == ([], False)
-        assert database.num_failures == 3
+        assert failures == [None] * 3
         assert caplog.text.count("can't be used now") == 1  # a minute has not passed
         await database.close()

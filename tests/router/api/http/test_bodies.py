@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import io
 import json
+from pathlib import Path
 
 import orjson
 import pydantic
@@ -15,6 +16,8 @@ from penstock.router.api.http.body import to_body
 from penstock.router.api.route_table import routes
 from penstock.router.api.tgi.bodies import GenerateBody
 from penstock.router.errors import WrongShape
+from penstock.router.store.database import Database
+from penstock.router.store.store import Store
 from tests.router.api.conftest import Server, Start
 
 JSON = {"content-type": "application/json"}
@@ -220,8 +223,8 @@ async def test_a_compressed_body_is_not_unpacked(server: Server, encoding: str) 
     assert await response.text() == f'Expected request without `Content-Encoding`. Given: string "{encoding}"'
 
 
-async def test_no_route_unpacks_a_body(start: Start) -> None:
-    server = await start(allows_runtime_adapters=True)
+async def test_no_route_unpacks_a_body(start: Start, tmp_path: Path) -> None:
+    server = await start(allows_runtime_adapters=True, store=Store(Database.in_folder(tmp_path)))
     for route in routes("1"):
         if route.body is not None:
             response = await post(server, gzip.compress(b"{}"), route.path, {**JSON, "content-encoding": "gzip"})

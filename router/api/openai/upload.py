@@ -1,0 +1,122 @@
+"""The form by which a file is uploaded: `file`, `purpose`, `expires_after[anchor]`, `expires_after[seconds]`."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from aiohttp import BodyPartReader, MultipartReader, web
+
+from penstock.router.api.http.body import check_encoding
+from penstock.router.api.openai.storage import LONGEST, check_seconds
+from penstock.router.errors import TooLarge, TooSlow, Unreadable, ValidationError, WrongContentType
+
+if TYPE_CHECKING:
+    from penstock.router.store.files import FileWriter
+
+MAX_FILE_BYTES = 200_000_000
+PAUSE_SECONDS = 60.0
+"""The most seconds for which a client may send nothing."""
+PURPOSE = "batch"
+"""The one that files have which clients upload: no route reads others."""
+_CHUNK = 1 << 18
+_MAX_FIELD = 1000
+"""The most bytes of a field that is no file."""
+_MAX_NAME = 255
+_FIELDS = ("purpose", "expires_after[anchor]", "expires_after[seconds]")
+
+
+@dataclass(slots=True)
+class Upload:
+    """The form's fields, as they have come; `filename` is None before the file has."""
+
+    filename: str | None = None
+    fields: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> int:
+        """The seconds after which the file expires; as with OpenAI, 30 days unless something else is asked for."""
+        anchor, seconds = self.fields.get("expires_after[anchor]"), self.fields.get("expires_after[seconds]")
+        if anchor is None and seconds is None:
+            return LONGEST
+        if anchor != "created_at":
+            raise ValidationError("`expires_after[anchor]` must be created_at. "
+                                  f"Given: {'nothing' if anchor is None else anchor[:40]}")
+        if seconds is None or not (seconds.isascii() and seconds.isdecimal()):
+            raise ValidationError("`expires_after[seconds]` must be an integer. "
+                                  f"Given: {'nothing' if seconds is None else seconds[:40]}")
+        return check_seconds(int(seconds[:20]), "expires_after[seconds]")
+
+    def check(self) -> str:
+        """Returns the file's name. Raises ValidationError if a field is missing or wrong."""
+        purpose = self.fields.get("purpose")
+        if self.filename is None or purpose is None:
+            missing = "file" if self.filename is None else "purpose"
+            raise ValidationError(f"`{missing}` is missing from the form", "missing_required_parameter")
+        if purpose != PURPOSE:
+            raise ValidationError(f"`purpose` must be {PURPOSE}, for no route reads files of another one. "
+                                  f"Given: {purpose[:40]}")
+        return self.filename
+
+
+async def read_form(request: web.Request, writer: "FileWriter") -> Upload:
+    """Reads the form, and writes the file as it comes. Raises RouterError."""
+    check_encoding(request)
+    if request.content_type != "multipart/form-data":
+        raise WrongContentType("Expected request with `Content-Type: multipart/form-data`")
+    upload = Upload()
+    try:
+        async for part in _parts(request):
+            if part.name == "file":
+                await _take_file(part, upload, writer)
+            elif part.name in _FIELDS and part.name not in upload.fields:
+                upload.fields[part.name] = await _text(part)
+            else:
+                raise ValidationError(f"the form must have each of file, {', '.join(_FIELDS)} at most once, and no "
+                                      f"other field. Given: {str(part.name)[:40]}")
+    except TimeoutError as error:
+        raise TooSlow from error
+    except (ValueError, AssertionError) as error:  # aiohttp's, for a form that is not well-formed
+        raise Unreadable(f"Failed to read the form: {error}"[:200]) from error
+    return upload
+
+
+async def _parts(request: web.Request) -> AsyncIterator[BodyPartReader]:
+    reader = await request.multipart()
+    while True:
+        async with asyncio.timeout(PAUSE_SECONDS):
+            part = await reader.next()
+        if part is None:
+            return
+        if isinstance(part, MultipartReader):
+            raise Unreadable("Failed to read the form: a part of it is a form itself")
+        yield part
+
+
+async def _chunks(part: BodyPartReader) -> AsyncIterator[bytes]:
+    while True:
+        async with asyncio.timeout(PAUSE_SECONDS):
+            chunk = await part.read_chunk(_CHUNK)
+        if not chunk:
+            return
+        yield chunk
+
+
+async def _take_file(part: BodyPartReader, upload: Upload, writer: "FileWriter") -> None:
+    if upload.filename is not None:
+        raise ValidationError("`file` must be one file. Given: several")
+    name = (part.filename or "upload")[:_MAX_NAME].replace("\0", "")
+    upload.filename = name.encode(errors="replace").decode()  # a database keeps no others
+    async for chunk in _chunks(part):
+        if writer.num_bytes + len(chunk) > MAX_FILE_BYTES:
+            raise TooLarge(f"`file` must have at most {MAX_FILE_BYTES} bytes")
+        await writer.write(chunk)
+
+
+async def _text(part: BodyPartReader) -> str:
+    content = bytearray()
+    async for chunk in _chunks(part):
+        content += chunk
+        if len(content) > _MAX_FIELD:
+            raise ValidationError(f"`{part.name}` must have at most {_MAX_FIELD} bytes. Given: more")
+    return content.decode()

@@ -1,0 +1,203 @@
+"""The work on one batch, from the check of its lines to the files of its answers."""
+
+import asyncio
+import time
+from contextlib import suppress
+from functools import partial
+
+from penstock.router.api.http.body_room import Room
+from penstock.router.batches.answers import answer_line
+from penstock.router.batches.checking import MAX_LINES, Checking
+from penstock.router.batches.lines import RawLine, checked_line, raw_lines
+from penstock.router.batches.outputs import Outputs
+from penstock.router.batches.patience import parts_of, patiently
+from penstock.router.errors import Overloaded, Unhealthy
+from penstock.router.generation.service import Services
+from penstock.router.metrics.batches import BatchMetrics
+from penstock.router.store.errors import StoreFailure
+from penstock.router.store.leases import LEASE_SECONDS, Lease, LeaseLost
+from penstock.router.store.records import AnsweredLine, BatchStatus, StoredBatch
+from penstock.router.store.store import Store
+
+SAVE_SECONDS = 0.5
+"""How long an answer waits for others that are stored with it."""
+GROUP = 64
+"""How many answers are stored without waiting for others."""
+RENEW_SECONDS = LEASE_SECONDS / 10
+"""How often the lease is renewed, and it is seen that the batch was cancelled or has expired."""
+RETRY_SECONDS = 1.0
+"""How long a line waits for a group that is away."""
+FAREWELL_SECONDS = 2.0
+"""How long a router that ends takes to store the answers that it has, and to leave the batch to others."""
+_ANY_LENGTH = 1 << 40
+_PAGE = 1000
+
+
+class Window:
+    """The lines that are asked at once, of all batches: so many, and fewer of long ones."""
+
+    def __init__(self, num_lines: int, num_bytes: int) -> None:
+        self._least, self._most = max(1, num_bytes // num_lines), num_bytes
+        self._room = Room(num_bytes)
+
+    async def take(self, length: int) -> int:
+        """Waits until a line of so many bytes may be asked. Returns what is to be given back."""
+        size = min(max(length, self._least), self._most)
+        await self._room.take(size)
+        return size
+
+    def give_back(self, size: int) -> None:
+        self._room.give_back(size)
+
+
+class BatchRun:
+    """Works on the batch of a lease until it has ended, or the lease is lost. Answers that could not be stored yet keep
+    their place in the window, so that a database that is away bounds how many there are."""
+
+    def __init__(self, services: Services, store: Store, lease: Lease, window: Window, metrics: BatchMetrics) -> None:
+        self._services = services
+        self._store = store
+        self._lease = lease
+        self._window = window
+        self._metrics = metrics
+        self._reading: asyncio.Task[None] | None = None
+        self._asking: dict[asyncio.Task[AnsweredLine], int] = {}
+        """The lines that are asked, and what each takes of the window."""
+        self._done: list[tuple[AnsweredLine, int]] = []
+        self._woken = asyncio.Event()
+        self._fault: BaseException | None = None
+
+    def wake(self) -> None:
+        """Tells that the batch may have been cancelled."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Does all that is left to do. Raises LeaseLost."""
+        try:
+            await self._run(await patiently(self._lease.renew))
+        finally:
+            for _, size in self._done:  # answers that this router may not store any more
+                self._window.give_back(size)
+
+    async def _run(self, batch: StoredBatch) -> None:
+        if batch.status is BatchStatus.VALIDATING:
+            checked = await Checking(self._store.files, self._lease, batch, self._services.first.limits).run()
+            if checked is None:
+                return
+            batch = checked
+        if batch.status is BatchStatus.IN_PROGRESS:
+            batch = await self._answer_lines(batch)
+        await self._end(batch)
+
+    async def _end(self, batch: StoredBatch) -> None:
+        is_answered = batch.completed + batch.failed == batch.total
+        if batch.status is BatchStatus.CANCELLING:
+            status = BatchStatus.CANCELLED
+            if batch.in_progress_at is None:  # its lines were not all looked at
+                await patiently(partial(self._lease.end, status, None, None))
+                return
+        else:
+            status = BatchStatus.COMPLETED if is_answered else BatchStatus.EXPIRED
+            if batch.status is BatchStatus.IN_PROGRESS:
+                await patiently(self._lease.finalise)
+        await Outputs(self._store.files, self._lease).end(status)
+
+    async def _answer_lines(self, batch: StoredBatch) -> StoredBatch:
+        """Answers all lines that have no answer yet, until the batch is cancelled or expires. Returns the batch, in
+        which all answers are stored."""
+        self._reading = asyncio.create_task(self._read(batch), name="reading a batch")
+        try:
+            while True:
+                batch = await patiently(self._save)
+                if batch.status is not BatchStatus.IN_PROGRESS or time.time() >= batch.expires_at:
+                    break
+                if self._fault is not None:
+                    raise self._fault
+                if self._reading.done() and not self._asking and not self._done:
+                    self._reading.result()
+                    break
+                await self._wait()
+        except asyncio.CancelledError:
+            await self._leave()
+            raise
+        finally:
+            await self._stop()
+        while self._done:
+            batch = await patiently(self._save)
+        return batch
+
+    async def _wait(self) -> None:
+        """Waits until there are answers to store, a while after the first, or the lease is to be renewed."""
+        self._woken.clear()
+        if not self._done:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RENEW_SECONDS):
+                    await self._woken.wait()
+        if self._done and len(self._done) < GROUP and self._asking:
+            await asyncio.sleep(SAVE_SECONDS)
+
+    async def _save(self) -> StoredBatch:
+        """Stores the answers that there are, and renews the lease."""
+        saved = self._done[:GROUP]
+        batch = await self._lease.save([answer for answer, _ in saved])
+        del self._done[:len(saved)]
+        for answer, size in saved:
+            self._window.give_back(size)
+            self._metrics.answered(answer.has_failed)
+        return batch
+
+    async def _stop(self) -> None:
+        """Ends the questions that run."""
+        assert self._reading is not None
+        tasks = [self._reading, *self._asking]
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        for size in self._asking.values():
+            self._window.give_back(size)
+        self._asking.clear()
+
+    async def _leave(self) -> None:
+        """Stores the answers that there are, in as far as the database takes them at once."""
+        with suppress(StoreFailure, LeaseLost, TimeoutError):
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                while self._done:
+                    await self._save()
+
+    async def _read(self, batch: StoredBatch) -> None:
+        """Asks the lines that have no answer, as the window has room for them."""
+        answered = await self._answered()
+        async for raw in raw_lines(parts_of(self._store.files, batch.input_file_id), _ANY_LENGTH):
+            if answered[raw.number // 8] >> raw.number % 8 & 1:
+                continue
+            size = await self._window.take(raw.length)
+            task = asyncio.create_task(self._answer(raw), name="a line of a batch")
+            self._asking[task] = size
+            task.add_done_callback(self._note)
+
+    async def _answered(self) -> bytearray:
+        """Returns a bit for each line, by its number: whether it has an answer."""
+        bits, last = bytearray(MAX_LINES // 8 + 1), 0
+        while numbers := await patiently(partial(self._lease.numbers, last, _PAGE)):
+            last = numbers[-1]
+            bits.extend(bytes(max(0, last // 8 + 1 - len(bits))))  # there may be empty lines, too
+            for number in numbers:
+                bits[number // 8] |= 1 << number % 8
+        return bits
+
+    def _note(self, task: asyncio.Task[AnsweredLine]) -> None:
+        """Takes the answer to a line."""
+        if task.cancelled():
+            return
+        self._fault = self._fault or task.exception()
+        if self._fault is None:
+            self._done.append((task.result(), self._asking.pop(task)))
+        self._woken.set()
+
+    async def _answer(self, raw: RawLine) -> AnsweredLine:
+        line = checked_line(raw)
+        while True:
+            try:
+                return (await answer_line(self._services, line)).to_store(line.number)
+            except (Overloaded, Unhealthy):
+                await asyncio.sleep(RETRY_SECONDS)

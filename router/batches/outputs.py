@@ -1,0 +1,52 @@
+"""The files of a batch's answers: the output, and that of the lines which have failed or have no answer."""
+
+import time
+from functools import partial
+
+from penstock.router.batches.answers import no_answer
+from penstock.router.batches.patience import patiently
+from penstock.router.store.files import Files, FileWriter
+from penstock.router.store.leases import LEASE_SECONDS, Lease
+from penstock.router.store.records import BatchStatus, StoredBatch
+from penstock.router.store.tables import COMPLETED, FAILED, WAITING
+
+_PAGE = 50
+"""How many answers are read at once."""
+_WHY = {
+    BatchStatus.EXPIRED: ("batch_expired", "This request was not answered before the batch's completion window was "
+                          "over."),
+    BatchStatus.CANCELLED: ("batch_cancelled", "This request was not answered before the batch was cancelled."),
+}
+
+
+class Outputs:
+    """Writes the files of a batch that ends, in the order of the input's lines."""
+
+    def __init__(self, files: Files, lease: Lease) -> None:
+        self._files = files
+        self._lease = lease
+        self._renewed_at = time.monotonic()
+
+    async def end(self, status: BatchStatus) -> StoredBatch:
+        """Writes the files and ends the batch in this state."""
+        return await patiently(partial(self._end, status))
+
+    async def _end(self, status: BatchStatus) -> StoredBatch:
+        async with self._files.writing() as output, self._files.writing() as errors:
+            await self._copy(COMPLETED, output)
+            await self._copy(FAILED, errors)
+            if status in _WHY:
+                await self._copy(WAITING, errors, *_WHY[status])
+            return await self._lease.end(
+                status, output if output.num_bytes else None, errors if errors.num_bytes else None)
+
+    async def _copy(self, state: int, writer: FileWriter, code: str = "", message: str = "") -> None:
+        """Writes the answers of all lines in a state, or for lines without one a reason."""
+        last = 0
+        while lines := await self._lease.answers(state, last, _PAGE):
+            for number, custom_id, answer in lines:
+                await writer.write(no_answer(custom_id, code, message) if answer is None else answer)
+                last = number
+            if time.monotonic() - self._renewed_at > LEASE_SECONDS / 4:
+                await self._lease.renew()
+                self._renewed_at = time.monotonic()

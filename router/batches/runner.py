@@ -1,0 +1,124 @@
+"""The router's part that answers batches: it takes those on which no router works, several at once."""
+
+import asyncio
+import hashlib
+import logging
+import os
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from aiohttp import web
+
+from penstock.router.api.openai.storage import STORE
+from penstock.router.batches.batch_run import FAREWELL_SECONDS, BatchRun, Window
+from penstock.router.generation.service import SERVICES, Services
+from penstock.router.store.errors import StoreFailure
+from penstock.router.store.leases import Lease, LeaseLost, Leases
+from penstock.router.store.store import Store
+
+log = logging.getLogger(__name__)
+
+MAX_BATCHES = 8
+"""How many batches are worked on at once, so that a short one need not wait for a long one."""
+POLL_SECONDS = 2.0
+"""How often batches are looked for that other routers have taken, or have left."""
+SWEEP_SECONDS = 60.0
+"""How often files are looked for that have expired."""
+FAULT_SECONDS = 60.0
+"""How long a batch is left alone whose work has failed by a fault of the router."""
+WINDOW_BYTES = 32 << 20
+"""How many bytes of lines are asked at once."""
+
+
+class Runner:
+    """Works on batches of a store until it is stopped. `owner` names the router, as in `Leases`."""
+
+    def __init__(self, services: Services, store: Store, owner: str) -> None:
+        self._services = services
+        self._store = store
+        self._leases = Leases(store.database, owner)
+        self._metrics = services.first.metrics.batches
+        self._window = Window(services.first.limits.max_slots, WINDOW_BYTES)
+        self._runs: dict[str, BatchRun] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._swept_at = 0.0
+
+    async def run(self) -> None:
+        """Takes batches, and works on them, until it is cancelled; then it leaves them to others."""
+        changed = self._store.batches.changed
+        try:
+            while True:
+                changed.clear()
+                for run in self._runs.values():
+                    run.wake()
+                with suppress(StoreFailure):  # which the database has told
+                    await self._look()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(POLL_SECONDS):
+                        await changed.wait()
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+
+    async def _look(self) -> None:
+        while len(self._runs) < MAX_BATCHES and (lease := await self._leases.claim(self._runs.keys())) is not None:
+            self._runs[lease.id] = BatchRun(self._services, self._store, lease, self._window, self._metrics)
+            task = asyncio.create_task(self._work(lease), name="a batch")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        self._metrics.count(await self._store.batches.count())
+        if time.monotonic() - self._swept_at >= SWEEP_SECONDS:
+            await self._store.files.sweep()
+            self._swept_at = time.monotonic()
+
+    async def _work(self, lease: Lease) -> None:
+        try:
+            await self._runs[lease.id].run()
+            log.info("the batch %s has ended", lease.id)
+        except LeaseLost:
+            log.info("the batch %s goes on elsewhere, or otherwise", lease.id)
+        except asyncio.CancelledError:
+            with suppress(StoreFailure, TimeoutError):
+                async with asyncio.timeout(FAREWELL_SECONDS):
+                    await lease.release()
+            raise
+        except Exception:
+            log.exception("the batch %s can't go on now", lease.id)
+            await asyncio.sleep(FAULT_SECONDS)
+        finally:
+            del self._runs[lease.id]
+            self._store.batches.changed.set()
+
+
+def add_runner(app: web.Application, owner: str) -> None:
+    """Answers the batches of the app's store from its start until it begins to end."""
+    tasks: list[asyncio.Task[None]] = []
+
+    async def start(app: web.Application) -> None:
+        tasks.append(asyncio.create_task(Runner(app[SERVICES], app[STORE], owner).run(), name="batches"))
+
+    async def stop(_: web.Application) -> None:
+        for task in tasks:
+            task.cancel()
+            await asyncio.wait([task])
+
+    app.on_startup.append(start)
+    app.on_shutdown.append(stop)
+
+
+def owner_name(launcher: int) -> str:
+    """Returns the name of the router that the process `launcher` runs. It is the same for the next process of that
+    router, and for no other one, on this machine or elsewhere."""
+    stat = Path(f"/proc/{launcher}/stat").read_text()
+    started_at = stat.rpartition(")")[2].split()[19]
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return hashlib.sha256(f"{boot} {socket.gethostname()} {launcher} {started_at}".encode()).hexdigest()[:16]
+
+
+def owner_of_this_process() -> str:
+    """Returns the name of the router to which this process belongs."""
+    return owner_name(os.getppid())

@@ -1,0 +1,174 @@
+"""The life of a batch, driven by OpenAI's client."""
+
+import asyncio
+
+import openai
+import pytest
+
+from penstock.router.batches import checking
+from penstock.router.store import leases
+from tests.router.api.openai.chats import HELLO
+from tests.router.batches.servers import URL, BatchServer, StartBatches, line, lines, with_both
+
+
+@with_both
+async def test_the_whole_life_of_a_batch(batches: BatchServer) -> None:
+    content = lines(range(20)) + b"\n\n" + line("wrong", max_tokens="x") + b"\n"
+    batch = await batches.create(content, metadata={"night": "shift"}, output_expires_after={
+        "anchor": "created_at", "seconds": 7200})
+    assert (batch.object, batch.status, batch.endpoint, batch.completion_window) == (
+        "batch", "validating", URL, "24h")
+    assert batch.metadata == {"night": "shift"}
+    assert batch.expires_at == batch.created_at + 86400
+    batch = await batches.ended(batch)
+    assert batch.status == "completed"
+    assert batch.in_progress_at <= batch.finalizing_at <= batch.completed_at
+    assert batch.request_counts.model_dump() == {"total": 21, "completed": 20, "failed": 1}
+    assert batch.usage.output_tokens == 80
+    assert batch.usage.total_tokens == batch.usage.input_tokens + 80
+    answers = await batches.lines(batch.output_file_id)
+    assert [answer["custom_id"] for answer in answers] == [str(number) for number in range(20)]
+    for answer in answers:
+        assert answer["error"] is None
+        assert answer["response"]["status_code"] == 200
+        assert answer["response"]["body"]["choices"][0]["finish_reason"] == "length"
+    [wrong] = await batches.lines(batch.error_file_id)
+    assert (wrong["custom_id"], wrong["response"]["status_code"]) == ("wrong", 400)
+    assert wrong["response"]["body"]["error"]["param"] == "max_tokens"
+    output = await batches.client.files.retrieve(batch.output_file_id)
+    assert (output.purpose, output.filename) == ("batch_output", f"{batch.id}_output.jsonl")
+    assert output.expires_at == output.created_at + 7200
+    series = batches.server.series()
+    assert series['penstock_batch_lines{outcome="completed"}'] == 20
+    assert series['penstock_batch_lines{outcome="failed"}'] == 1
+    assert series['penstock_batches{status="completed"}'] == 1
+
+
+async def test_chats(start_batches: StartBatches, demo: object) -> None:
+    batches = await start_batches(template=demo)
+    url = "/v1/chat/completions"
+    batch = await batches.ended(await batches.create(line("a", url, messages=HELLO, model="any"), endpoint=url))
+    assert (batch.status, batch.model) == ("completed", "any")
+    [answer] = await batches.lines(batch.output_file_id)
+    assert answer["response"]["body"]["object"] == "chat.completion"
+
+
+async def test_a_file_that_is_no_input(batches: BatchServer) -> None:
+    content = b"\n".join([line("a"), b"{", line("a"), line("b", "/v1/chat/completions"), line("c", stream=True)])
+    batch = await batches.ended(await batches.create(content))
+    assert batch.status == "failed"
+    assert batch.failed_at
+    assert batch.output_file_id is None
+    assert batch.errors is not None
+    assert [(error.line, error.code, error.param) for error in batch.errors.data or ()] == [
+        (2, "invalid_json_line", None), (4, "mismatched_url", "url"), (5, "invalid_value", "body.stream"),
+        (3, "duplicate_custom_id", "custom_id")]
+
+
+@pytest.mark.parametrize(("content", "code", "message"), [
+    (b"", "empty_file", "the input file must have a request. Given: none"),
+    (b"\n \n", "empty_file", "the input file must have a request. Given: none"),
+    (lines(range(6)), "too_many_lines", "the input file must have at most 5 requests. Given: more"),
+])
+async def test_files_of_too_little_or_too_much(
+    batches: BatchServer, monkeypatch: pytest.MonkeyPatch, content: bytes, code: str, message: str
+) -> None:
+    monkeypatch.setattr(checking, "MAX_LINES", 5)
+    batch = await batches.ended(await batches.create(content))
+    assert batch.errors is not None
+    [error] = batch.errors.data or ()
+    assert (batch.status, error.code, error.message) == ("failed", code, message)
+
+
+async def test_of_many_errors_some_are_told(batches: BatchServer) -> None:
+    batch = await batches.ended(await batches.create(b"\n".join([b"{"] * 300)))
+    assert batch.errors is not None
+    assert len(batch.errors.data or ()) == checking.MAX_ERRORS
+
+
+@with_both
+async def test_a_batch_is_cancelled(batches: BatchServer) -> None:
+    batches.server.fleet.may_answer.clear()
+    batch = await batches.create(lines(range(200)))
+    batch = await batches.until(batch, lambda batch: batch.status == "in_progress")
+    await batches.server.fleet.has_plan.wait()
+    batch = await batches.client.batches.cancel(batch.id)
+    assert batch.status == "cancelling"
+    batches.server.fleet.may_answer.set()
+    batch = await batches.ended(batch)
+    assert batch.status == "cancelled"
+    assert batch.cancelling_at <= batch.cancelled_at
+    counts = batch.request_counts
+    answers, errors = await batches.lines(batch.output_file_id), await batches.lines(batch.error_file_id)
+    assert len(answers) == counts.completed < 200
+    assert len(answers) + len(errors) == counts.total == 200
+    assert {error["error"]["code"] for error in errors} == {"batch_cancelled"}
+    with pytest.raises(openai.ConflictError, match="can't be cancelled any more: it is completed"):
+        await batches.client.batches.cancel((await batches.ended(await batches.create(lines("a")))).id)
+    await batches.server.until_idle()
+
+
+async def test_a_batch_expires(batches: BatchServer) -> None:
+    batches.server.fleet.may_answer.clear()
+    batch = await batches.until(await batches.create(lines("abc"), "1s"), lambda batch: batch.status == "expired")
+    assert batch.expired_at >= batch.expires_at
+    errors = await batches.lines(batch.error_file_id)
+    assert [(error["custom_id"], error["response"], error["error"]["code"]) for error in errors] == [
+        (custom_id, None, "batch_expired") for custom_id in "abc"]
+    batches.server.fleet.may_answer.set()
+    await batches.server.until_idle()
+
+
+async def test_batches_are_listed(start_batches: StartBatches) -> None:
+    batches = await start_batches(has_runner=False)
+    made = [(await batches.create(lines("a"))).id for _ in range(5)]
+    assert [batch.id async for batch in batches.client.batches.list(limit=2)] == made[::-1]
+    page = await batches.client.batches.list(limit=2, after=made[2])
+    assert ([batch.id for batch in page.data], page.has_more) == (made[1::-1], False)
+
+
+async def test_a_batch_waits_for_a_group_that_is_away(batches: BatchServer) -> None:
+    fleet = batches.server.fleet
+    fleet.may_open.clear()
+    fleet.is_lost.set()
+    batches.server.engine.give_up()
+    batch = await batches.until(await batches.create(lines(range(5))), lambda batch: batch.status == "in_progress")
+    fleet.may_open.set()
+    batch = await batches.ended(batch)
+    assert batch.request_counts.completed == 5
+
+
+@with_both
+async def test_another_router_goes_on_with_a_batch(
+    start_batches: StartBatches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first is not told to end: its lease runs out, as if its machine had died."""
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 0.5)
+    one, other = await start_batches("one"), await start_batches("other", has_runner=False)
+    one.server.fleet.may_answer.clear()
+    batch = await one.until(await one.create(lines(range(300))), lambda batch: batch.status == "in_progress")
+    await one.server.fleet.has_plan.wait()
+
+    async def never() -> None:
+        await asyncio.sleep(3600)
+
+    monkeypatch.setattr(one.store.database, "_check", never)
+    third = await start_batches("third")
+    batch = await third.ended(batch)
+    assert batch.request_counts.completed == 300
+    answers = await other.lines(batch.output_file_id)
+    assert [answer["custom_id"] for answer in answers] == [str(number) for number in range(300)]
+    one.server.fleet.may_answer.set()
+
+
+@with_both
+async def test_two_routers_share_the_batches(start_batches: StartBatches) -> None:
+    """Each batch is worked on by one, and every line is answered once."""
+    one, other = await start_batches("one"), await start_batches("other")
+    made = [await one.create(lines(range(30))) for _ in range(6)]
+    for batch in made:
+        batch = await one.ended(batch)
+        assert batch.request_counts.completed == 30
+        assert len(await other.lines(batch.output_file_id)) == 30
+    numbers = [each.server.series()['penstock_batch_lines{outcome="completed"}'] for each in (one, other)]
+    assert sum(numbers) == 180

@@ -1,0 +1,166 @@
+"""`/v1/files` over HTTP, driven by OpenAI's client."""
+
+import openai
+import pytest
+
+from penstock.router.api.http.access import Access
+from penstock.router.api.openai import upload
+from penstock.router.api.store_routes import STORE_ROUTES
+from penstock.router.keys import Keys
+from tests.router.api.conftest import Server
+from tests.router.batches.servers import BatchServer, StartBatches, lines
+
+
+@pytest.fixture
+async def batches(start_batches: StartBatches) -> BatchServer:
+    return await start_batches(has_runner=False)
+
+
+async def test_the_whole_life_of_a_file(batches: BatchServer) -> None:
+    client, content = batches.client, bytes(range(256)) * 10_000
+    file = await batches.upload(content, "näme.jsonl")
+    assert (file.object, file.bytes, file.filename, file.purpose) == ("file", len(content), "näme.jsonl", "batch")
+    assert file.expires_at == file.created_at + 30 * 24 * 3600
+    assert await client.files.retrieve(file.id) == file
+    assert (await client.files.content(file.id)).content == content
+    other = await client.files.create(
+        file=b"x", purpose="batch", expires_after={"anchor": "created_at", "seconds": 3600})
+    assert other.expires_at == other.created_at + 3600
+    assert [found.id async for found in client.files.list(limit=1)] == [other.id, file.id]
+    assert [found.id async for found in client.files.list(order="asc", purpose="batch")] == [file.id, other.id]
+    assert [found async for found in client.files.list(purpose="batch_output")] == []
+    deleted = await client.files.delete(file.id)
+    assert (deleted.id, deleted.deleted) == (file.id, True)
+    for ask in (client.files.retrieve, client.files.content, client.files.delete):
+        with pytest.raises(openai.NotFoundError, match=f"There is no file `{file.id}`"):
+            await ask(file.id)
+
+
+async def test_an_empty_file(batches: BatchServer) -> None:
+    file = await batches.upload(b"")
+    assert (await batches.client.files.content(file.id)).content == b""
+
+
+async def test_the_input_of_a_batch_is_not_deleted(batches: BatchServer) -> None:
+    batch = await batches.create(lines("a"))
+    with pytest.raises(openai.ConflictError, match="is the input of the batch"):
+        await batches.client.files.delete(batch.input_file_id)
+
+
+def form(*fields: tuple[str, str], boundary: str = "b") -> bytes:
+    parts = [f'--{boundary}\r\ncontent-disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+             for name, value in fields]
+    return "".join([*parts, f"--{boundary}--\r\n"]).encode()
+
+
+GOOD = (("purpose", "batch"), ("file", "x"))
+
+
+FORMS = (
+    (form(("purpose", "batch")), "`file` is missing from the form"),
+    (form(("file", "x")), "`purpose` is missing from the form"),
+    (form(("file", "x"), ("purpose", "vision")),
+     "`purpose` must be batch, for no route reads files of another one. Given: vision"),
+    (form(*GOOD, ("file", "y")), "`file` must be one file. Given: several"),
+    (form(*GOOD, ("colour", "y")), "the form must have each of file, purpose, expires_after[anchor], "
+     "expires_after[seconds] at most once, and no other field. Given: colour"),
+    (form(*GOOD, ("purpose", "batch")), "the form must have each of file, purpose"),
+    (form(("purpose", "x" * 2000)), "`purpose` must have at most 1000 bytes. Given: more"),
+    (form(*GOOD, ("expires_after[seconds]", "3600")),
+     "`expires_after[anchor]` must be created_at. Given: nothing"),
+    (form(*GOOD, ("expires_after[anchor]", "created_at"), ("expires_after[seconds]", "5")),
+     "`expires_after[seconds]` must be from 3600, an hour, to 2592000, 30 days. Given: 5"),
+    (form(*GOOD, ("expires_after[anchor]", "created_at"), ("expires_after[seconds]", "x")),
+     "`expires_after[seconds]` must be an integer. Given: x"),
+    (b"nonsense", "Failed to read the form"),
+    (form(*GOOD)[:-8], "Failed to read the form"),
+)
+
+
+async def test_forms_that_are_refused(batches: BatchServer) -> None:
+    for content, message in FORMS:
+        response = await batches.server.client.post(
+            "/v1/files", data=content, headers={"content-type": "multipart/form-data; boundary=b"})
+        assert response.status == 400
+        assert message in (await response.json())["error"]["message"]
+    assert (await batches.client.files.list()).data == []
+
+
+async def test_other_content_types_are_refused(batches: BatchServer) -> None:
+    response = await batches.server.post("/v1/files", {"file": "x"})
+    assert response.status == 415
+    assert "`Content-Type: multipart/form-data`" in (await response.json())["error"]["message"]
+
+
+async def test_a_file_that_is_too_long(batches: BatchServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upload, "MAX_FILE_BYTES", 2_000_000)
+    await batches.upload(b"x" * 2_000_000)
+    with pytest.raises(openai.APIStatusError, match="`file` must have at most 2000000 bytes") as caught:
+        await batches.upload(b"x" * 2_000_001)
+    assert caught.value.status_code == 413
+
+
+QUESTIONS = (
+    ("/v1/files?limit=0", 400, "`limit` must be an integer from 1 to 10000. Given: 0"),
+    ("/v1/files?limit=x", 400, "`limit` must be an integer from 1 to 10000. Given: x"),
+    ("/v1/files?order=up", 400, "`order` must be asc or desc. Given: up"),
+    ("/v1/files?after=none", 404, "There is no file `none`"),
+    ("/v1/files?purpose=none", 400, "`purpose` must be batch or batch_output. Given: none"),
+    ("/v1/files/a%00b", 404, "There is no file"),
+    ("/v1/batches?limit=101", 400, "`limit` must be an integer from 1 to 100. Given: 101"),
+    ("/v1/batches?after=a%00b", 404, "There is no batch"),
+    ("/v1/batches/none", 404, "There is no batch `none`"),
+)
+
+
+async def test_questions_that_are_refused(batches: BatchServer) -> None:
+    for path, status, message in QUESTIONS:
+        response = await batches.server.client.get(path)
+        assert response.status == status
+        assert message in (await response.json())["error"]["message"]
+
+
+BATCHES: tuple[tuple[dict[str, object], int, str], ...] = (
+    ({"input_file_id": "none"}, 404, "There is no file `none`"),
+    ({"input_file_id": "a\0b"}, 404, "There is no file"),
+    ({"endpoint": "/v1/images"}, 400,
+     "`endpoint` must be one of /v1/chat/completions, /v1/completions. Given: /v1/images"),
+    ({"completion_window": "x"}, 400, "`completion_window` must be a number of seconds, minutes, hours or days, such "
+     "as 24h, of at most 30d. Given: x"),
+    ({"completion_window": "31d"}, 400, "of at most 30d. Given: 31d"),
+    ({"metadata": dict.fromkeys("abcdefghijklmnopq", "")}, 400, "`metadata` must have at most 16 pairs. Given: 17"),
+    ({"metadata": {"k" * 65: "v"}}, 400, "`metadata` must have keys of at most 64 characters and values of at most 512."
+     " Given: 65 and 1"),
+    ({"output_expires_after": {"anchor": "created_at", "seconds": 1}}, 400,
+     "`output_expires_after.seconds` must be from 3600"),
+    ({"output_expires_after": {"anchor": "now", "seconds": 3600}}, 400, "output_expires_after.anchor: invalid value"),
+    ({"input_file_id": 5}, 400, "input_file_id: invalid type: integer `5`, expected a string"),
+)
+
+
+async def test_batches_that_are_refused(batches: BatchServer) -> None:
+    file = await batches.upload(lines("a"))
+    good = {"input_file_id": file.id, "endpoint": "/v1/completions", "completion_window": "24h"}
+    for fields, status, message in BATCHES:
+        response = await batches.server.post("/v1/batches", good | fields)
+        assert response.status == status
+        assert message in (await response.json())["error"]["message"]
+
+
+async def test_only_who_has_a_key_may_ask(start_batches: StartBatches) -> None:
+    batches = await start_batches(has_runner=False, access=Access(Keys(["secret"])))
+    for ask in (batches.client.files.list(), batches.client.batches.list(), batches.client.files.delete("a"),
+                batches.client.files.content("a"), batches.client.batches.cancel("a")):
+        with pytest.raises(openai.AuthenticationError):
+            await ask
+    response = await batches.server.client.get("/v1/files", headers={"authorization": "Bearer secret"})
+    assert response.status == 200
+
+
+async def test_a_server_without_a_store(server: Server) -> None:
+    for route in STORE_ROUTES:
+        response = await server.client.request(route.method, route.path.format(file="a", batch="a"))
+        assert response.status == 501
+        assert (await response.json())["error"] == {
+            "message": "this server keeps no files and no batches: that takes --data-dir or --database-url",
+            "type": "server_error", "param": None, "code": "no_store"}
