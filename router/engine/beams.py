@@ -61,7 +61,9 @@ class Beams:
         has_eos = request.grammar is not None or not request.ignore_eos
         self._ends = request.stop_token_ids | (facts.eos_token_ids if has_eos else frozenset())
         self._search = BeamSearch(request.beams, request.max_new_tokens, len(self._ends))
-        self._sampling = replace(request.sampling, top_n=min(self._search.num_candidates, facts.vocab_size))
+        self._sampling = replace(
+            request.sampling, top_n=min(self._search.num_candidates, facts.vocab_size), of_logprobs=True,
+            raw_logprobs=False)
         self._text = text
         self._beams: list[_Beam] = []
         self._age = 0

@@ -195,6 +195,11 @@ class Stream:
             raise item
         return item
 
+    @property
+    def is_over(self) -> bool:
+        """Whether its last event, or its error, was taken, or there is none for it."""
+        return self._is_over
+
     def __aiter__(self) -> Self:
         return self
 

@@ -16,6 +16,7 @@ from penstock.router.errors import KilledGroup, ValidationError
 from penstock.router.generation import request_record
 from penstock.router.generation.asking import Asking
 from penstock.router.generation.identity import Identity
+from penstock.router.generation.service import Service
 from penstock.router.generation.spec import GenerationSpec
 from penstock.router.generation.validation import check_mode, validate
 from penstock.router.metrics.metrics import Metrics
@@ -64,7 +65,7 @@ class Answer:
             now = time.monotonic()
             if self._last_at is None:
                 self._metrics.first_token(now - self._received_at)
-            else:
+            elif self.request.beams is None:  # whose tokens come at once
                 self._metrics.next_token(now - self._last_at)
             self._last_at = now
         self.ending = event.ending
@@ -118,7 +119,8 @@ class Answer:
 class Answers:
     """Async iterator of the events of all answers to a request, as they come, each with its answer.
 
-    `each` has the answers in the order of their indices. An answer that fails ends the iteration with its error.
+    `each` has the answers in the order of their indices. An answer that fails ends the iteration with its error. A beam
+    search may find fewer answers than were asked for: the others have no ending.
     """
 
     def __init__(self, answers: dict[Stream, Answer], queue: Queue, asking: Asking) -> None:
@@ -148,7 +150,7 @@ class Answers:
             raise
         answer.note(event)
         if event.ending is not None:
-            self._num_left -= 1
+            self._num_left = sum(not each.is_over for each in self._answers)
             if self.is_over:
                 self._asking.succeeded()
         return answer, event
@@ -175,22 +177,22 @@ async def answering(
             service.poison.check(spec)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(
-                asking.permit(sum(spec.num_answers for spec in specs) - num_permits))
+                asking.permit(sum(spec.num_sequences for spec in specs) - num_permits))
             requests = await _validate_all(asking, specs, identity)
             queue: Queue = asyncio.Queue()
             answers: dict[Stream, Answer] = {}
             for spec, request in requests:
                 metrics.accepted(len(request.input_ids), request.max_new_tokens)
-                stream = Stream(
-                    generation.followed(request), TextPath(service.tokenizer, request), queue,
-                    is_guessed=engine.limits.speculate > 0)
+                own = _streams(service, generation.followed(request), queue)
+                stream = own[0]
                 _feed(stream, identity)
                 if stream.ending is None:
                     engine.submit(stream, identity.output_ids)
                 log.debug("request %s: %d prompt tokens, at most %d new ones, %s", request_id.current(),
                           len(request.input_ids), request.max_new_tokens, request.sampling)
-                await stack.enter_async_context(stream)
-                answers[stream] = Answer(len(answers), spec, request, stream, received_at, metrics)
+                for each in own:
+                    await stack.enter_async_context(each)
+                    answers[each] = Answer(len(answers), spec, request, each, received_at, metrics)
             generation.submitted(answers)
             if identity.is_resumed:
                 metrics.resumed(len(answers))
@@ -214,6 +216,18 @@ async def _validate_all(
           for prompt, spec in enumerate(specs)))
     return [(spec, replace(request, priority=BACKGROUND) if asking.is_background else request)
             for spec, requests in zip(specs, valid, strict=True) for request in requests]
+
+
+def _streams(service: Service, request: Request, queue: Queue) -> list[Stream]:
+    """Returns the stream of a request's answer, or those of all answers of a beam search, of which the first is to be
+    submitted."""
+    number = 1 if request.beams is None else request.beams.num_answers
+    streams: list[Stream] = []
+    for _ in range(number):
+        text = TextPath(service.tokenizer, request)
+        streams.append(Stream(request, text, queue, is_guessed=service.engine.limits.speculate > 0))
+    streams[0].siblings = streams[1:]
+    return streams
 
 
 def _feed(stream: Stream, identity: Identity) -> None:
@@ -243,6 +257,14 @@ async def tokens_of(answers: Answers) -> list[list[Token]]:
     async for answer, event in answers:
         tokens[answer.index].append(event.token)
     return tokens
+
+
+def best_first(answers: Sequence[Answer], tokens: Sequence[list[Token]]) -> list[Answer]:
+    """Returns the answers to a prompt, the best first: as a beam search has found them, or else by their tokens."""
+    found = [answer for answer in answers if answer.ending is not None]
+    if found[0].request.beams is not None:
+        return found
+    return sorted(found, key=lambda answer: mean_logprob(tokens[answer.index]), reverse=True)
 
 
 def mean_logprob(tokens: list[Token]) -> float:

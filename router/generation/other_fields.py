@@ -29,6 +29,8 @@ _BEAMS: Refused = {
     "diversity_penalty": _ZERO, "beam_search_diversity_rate": _ZERO, "early_stopping": _OFF, "penalty_alpha": _ZERO,
     "constraints": _EMPTY, "force_words_ids": _EMPTY, "num_return_sequences": _ONE, "n_cmpl": _ONE,
 }
+_OPENAIS_BEAMS = ("use_beam_search", "length_penalty", "early_stopping")
+"""Those that OpenAI's routes have."""
 _LENGTH: Refused = {
     "n_predict": (-1,), "num_predict": (-1,), "max_length": (), "max_output_tokens": (), "max_tokens_second": _ZERO,
     "min_length": _ZERO, "min_new_tokens": _ZERO, "max_time": (), "deadline_ms": (), "t_max_predict_ms": _ZERO,
@@ -128,11 +130,13 @@ _OPENAI: Refused = {
 REFUSED_IN_PROMPTS = _PROMPTS
 REFUSED_IN_TEMPLATES: Refused = {name: neutral for name, neutral in _PEERS.items() if name not in _PROMPTS}
 """Those of `chat_template_kwargs` that no chat template could obey; one that the template reads is its own."""
+_ON_OPENAIS_ROUTES = {
+    **{name: neutral for name, neutral in _PEERS.items() if name not in _OPENAIS_BEAMS}, **_TGI, "options": ({},)}
 REFUSED_IN_CHATS: Refused = {
-    **_PEERS, **_TGI, "options": ({},), "modalities": (["text"],), "audio": (), "best_of": _ONE, "echo": _OFF,
+    **_ON_OPENAIS_ROUTES, "modalities": (["text"],), "audio": (), "best_of": _ONE, "echo": _OFF,
     "include_reasoning": (True,), "prompt": (), "suffix": ("",),
 }
-REFUSED_IN_COMPLETIONS: Refused = {**_PEERS, **_TGI, **_CHATS, "options": ({},)}
+REFUSED_IN_COMPLETIONS: Refused = {**_ON_OPENAIS_ROUTES, **_CHATS}
 REFUSED_IN_PARAMETERS: Refused = {
     name: neutral for name, neutral in {**_PEERS, **_OPENAI}.items() if name not in Parameters.model_fields}
 """Those of `parameters` on TGI's routes."""

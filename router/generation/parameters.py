@@ -1,7 +1,7 @@
 """The parameters of a generation: fields, types and defaults as TGI takes them. validation.py checks values."""
 
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FailFast, Field
 
@@ -108,5 +108,9 @@ class Parameters(Body):
     logit_bias: LogitBias = {}
     priority: Annotated[Int32 | None, Field(repr=False)] = None
     """Where among the requests that wait it is put; no answer depends on it, and no digest of what was asked."""
+    num_beams: UInt32 | None = None
+    num_return_sequences: UInt32 | None = None
+    length_penalty: Float32 | None = None
+    early_stopping: bool | Literal["never"] | None = None
     n: UInt64 | None = None
     """Only OpenAI's routes have it; it is read so that it is refused here instead of dropped."""

@@ -15,6 +15,8 @@ class FieldNames(NamedTuple):
     top_n_tokens: str = "top_n_tokens"
     truncate: str = "truncate"
     grammar: str = "grammar"
+    num_beams: str = "num_beams"
+    beam_search: str = "num_beams"
 
 
 TGI_NAMES = FieldNames()
@@ -46,6 +48,18 @@ class GenerationSpec:
     names: FieldNames = TGI_NAMES
 
     @property
+    def has_beams(self) -> bool:
+        """Whether its answers are searched for by several beams."""
+        return (self.parameters.num_beams or 1) > 1
+
+    @property
     def num_answers(self) -> int:
-        """How many sequences run for this prompt."""
+        """How many answers are generated for this prompt."""
+        if self.has_beams:
+            return max(1, self.parameters.num_return_sequences or 1)
         return max(1, self.parameters.best_of or 1, self.n)
+
+    @property
+    def num_sequences(self) -> int:
+        """How many sequences run for this prompt at once."""
+        return self.parameters.num_beams or 1 if self.has_beams else self.num_answers

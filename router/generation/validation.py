@@ -10,6 +10,7 @@ from penstock.contract.sampling import Sampling
 from penstock.router.adapters.registry import Adapter, Registry
 from penstock.router.engine.request import Request
 from penstock.router.errors import ValidationError
+from penstock.router.generation.beams import beams_of, check_beams
 from penstock.router.generation.float32 import shortest_float32
 from penstock.router.generation.parameters import Parameters
 from penstock.router.generation.seeds import derived_seed
@@ -64,6 +65,7 @@ class Grammars(Protocol):
 def check_mode(spec: GenerationSpec, limits: Limits, adapters: Registry, is_stream: bool) -> None:
     """Checks the rules that come before a permit: how many answers there may be, what a stream can't carry, who may
     come before others, and whether there is such an adapter."""
+    check_beams(spec, limits, is_stream)
     best_of = 1 if spec.parameters.best_of is None else spec.parameters.best_of
     if is_stream:
         _refuse_if(best_of != 1, "`best_of` != 1 is not supported when streaming tokens")
@@ -112,6 +114,7 @@ async def validate(
         max_new_tokens=max_new_tokens,
         stop=tuple(parameters.stop),
         keep_stop=spec.keep_stop,
+        beams=beams_of(parameters),
         ignore_eos=parameters.ignore_eos,
         stop_token_ids=frozenset(parameters.stop_token_ids),
         grammar=await _compile(parameters, grammars, spec.names),
@@ -155,12 +158,13 @@ async def _compile(
 
 def _answers(request: Request, spec: GenerationSpec) -> list[Request]:
     """Returns the requests of all answers: candidates for the best have a seed each, samples are branches of one seed.
+    A beam search is one request.
 
     Prompt logprobs are computed for the first alone.
     """
     sampling = request.sampling
     requests = [request]
-    for number in range(1, spec.num_answers):
+    for number in range(1, 1 if spec.has_beams else spec.num_answers):
         if spec.n > 1 or not sampling.do_sample:
             other = replace(sampling, branch=number)
         else:

@@ -24,12 +24,18 @@ _REASONS = {
     FinishReason.STOP_SEQUENCE: pb.FINISH_REASON_STOP_SEQUENCE,
 }
 
+_EARLY_STOPPING: dict[int, bool | str] = {
+    pb.EARLY_STOPPING_FALSE: False, pb.EARLY_STOPPING_TRUE: True, pb.EARLY_STOPPING_NEVER: "never"}
+
 
 def decode_request(message: pb.GenerateRequest) -> GenerateBody:
     """Returns the message as a body. ValidationError for what a message can say and a body can't, such as NaN."""
     content: dict[str, Any] = {"inputs": message.inputs}
     if message.HasField("parameters"):
         content["parameters"] = {field.name: _decode(value) for field, value in message.parameters.ListFields()}
+        if message.parameters.HasField("early_stopping"):
+            content["parameters"]["early_stopping"] = _EARLY_STOPPING.get(
+                message.parameters.early_stopping, message.parameters.early_stopping)
     try:
         return GenerateBody.model_validate(content)
     except pydantic.ValidationError as error:
@@ -85,7 +91,7 @@ def encode_details(answer: Answer) -> pb.Details:
     return pb.Details(
         finish_reason=_REASONS[answer.ending.finish_reason], generated_tokens=answer.ending.num_tokens,
         seed=answer.seed, input_length=len(answer.request.input_ids), prefix_hit_tokens=answer.hit_tokens,
-        drafted_tokens=guesses.drafted, accepted_tokens=guesses.accepted)
+        drafted_tokens=guesses.drafted, accepted_tokens=guesses.accepted, score=answer.ending.score)
 
 
 def encode_prefill(tokenizer: Tokenizer, answer: Answer) -> list[pb.PromptToken]:

@@ -62,6 +62,9 @@ class OpenAIBody(Body):
     typical_p: Float32 | None = None
     watermark: bool | None = None
     min_tokens: UInt32 | None = None
+    use_beam_search: bool | None = None
+    length_penalty: Float32 | None = None
+    early_stopping: bool | Literal["never"] | None = None
     ignore_eos: bool | None = None
     stop_token_ids: TokenIds = []
     add_special_tokens: bool | None = None
@@ -77,8 +80,13 @@ class OpenAIBody(Body):
 
     @property
     def is_greedy(self) -> bool:
-        """Whether each token is the likeliest: so few are left by `top_p`, too, if it is 0."""
-        return self.temperature == 0 or self.top_p == 0
+        """Whether no token is drawn: so few are left by `top_p`, too, if it is 0, and beams draw none."""
+        return self.temperature == 0 or self.top_p == 0 or self.num_beams is not None
+
+    @property
+    def num_beams(self) -> int | None:
+        """How many beams search for answers, all of which are given; None if no search is asked for."""
+        return (1 if self.n is None else self.n) if self.use_beam_search else None
 
 
 def _to_prompts(value: list[Any]) -> list[str | tuple[int, ...]]:

@@ -67,9 +67,9 @@ async def whole_answer(asking: Asking, body: ChatBody, wish: Wish, names: Manner
             choices = _choices(asked, answers)
             async for answer, event in answers:
                 choices[answer.index].note(event)
-        content = {**start, "choices": [choice.whole() for choice in choices],
-                   "usage": usage(answers.each, asked.spec.n)}
-        times = {**compute_time(answers.each), **time_headers(answers.each, asked.spec.n)}
+        content = {**start, "choices": [choice.whole() for choice in choices if choice.has_ended],
+                   "usage": usage(answers.each, asked.spec.num_answers)}
+        times = {**compute_time(answers.each), **time_headers(answers.each, asked.spec.num_answers)}
         return Whole(content, {**asked.headers, **times})
 
 

@@ -49,6 +49,11 @@ class ChatChoice:
         self._tokens.append(event.token)
         self._deltas += self._next_deltas(event)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the answer has come; a beam search may find fewer than were asked for."""
+        return self._answer.ending is not None
+
     def whole(self) -> dict[str, Any]:
         """Returns the choice with all events that were noted."""
         contents = [delta.text for delta in self._deltas if isinstance(delta, Content)]

@@ -51,7 +51,7 @@ async def parse(body: ChatBody, service: Service, manner: Manner) -> tuple[Gener
     return GenerationSpec(
         inputs=conversation.prompt,
         parameters=common if grammar is common.grammar else common.model_copy(update={"grammar": grammar}),
-        n=1 if body.n is None else body.n,
+        n=1 if body.n is None or body.use_beam_search else body.n,
         is_greedy=body.is_greedy,
         keep_stop=False,
         add_special_tokens=bool(body.add_special_tokens),

@@ -26,7 +26,7 @@ def parse(body: CompletionBody, service: Service) -> list[GenerationSpec]:
         GenerationSpec(
             inputs=prompt,
             parameters=common,
-            n=num_candidates,
+            n=1 if body.use_beam_search else num_candidates,
             is_greedy=body.is_greedy,
             keep_stop=False,
             add_special_tokens=body.add_special_tokens is not False,
@@ -57,6 +57,9 @@ def _num_candidates(body: CompletionBody, limits: Limits) -> int:
     if best_of < n:
         raise ValidationError(f"`best_of` must be >= `n`. Given: {best_of} and {n}")
     if best_of > n:
+        if body.use_beam_search:
+            raise ValidationError("`best_of` > `n` is not supported with `use_beam_search`: `n` is the number of beams",
+                                  "unsupported_parameter", "best_of")
         if body.stream:
             raise ValidationError("`best_of` > `n` is not supported when streaming tokens")
         if best_of > limits.max_best_of:

@@ -16,7 +16,7 @@ from penstock.router.api.openai.envelope import DONE, Whole, count_usage, head
 from penstock.router.api.openai.manner import manner_of
 from penstock.router.engine.stream import Event, Token
 from penstock.router.generation import request_record
-from penstock.router.generation.answers import Answer, Answers, answering, mean_logprob, tokens_of
+from penstock.router.generation.answers import Answer, Answers, answering, best_first, tokens_of
 from penstock.router.generation.asking import Asking
 from penstock.router.generation.identity import REPEAT, Identity, Wish, identify
 from penstock.router.generation.service import Service, service_of
@@ -82,8 +82,8 @@ async def whole_answer(asking: Asking, body: CompletionBody, wish: Wish) -> Whol
 def _best(candidates: Sequence[Answer], tokens: list[list[Token]], number: int) -> list[Answer]:
     """Returns the best candidates, the best first; if there are no more than `number`, all in their own order."""
     if len(candidates) == number:
-        return list(candidates)
-    return sorted(candidates, key=lambda answer: mean_logprob(tokens[answer.index]), reverse=True)[:number]
+        return [answer for answer in candidates if answer.ending is not None]
+    return best_first(candidates, tokens)[:number]
 
 
 async def _chunks(

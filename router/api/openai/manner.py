@@ -60,7 +60,8 @@ class Manner:
         old, new = body.max_tokens, body.max_completion_tokens
         is_new = new is not None and (old is None or new < old)
         return FieldNames(inputs, "max_completion_tokens" if is_new else "max_tokens", top_n_tokens,
-                          "truncate_prompt_tokens", grammar_field(body) or "tools")
+                          "truncate_prompt_tokens", grammar_field(body) or "tools", num_beams="n",
+                          beam_search="use_beam_search")
 
 
 def manner_of(service: Service) -> Manner:

@@ -4,6 +4,7 @@ from penstock.router.api.openai.bodies import OpenAIBody
 from penstock.router.api.openai.manner import grammar_field
 from penstock.router.api.openai.service_tier import priority_of
 from penstock.router.errors import ValidationError
+from penstock.router.generation.beams import refuse_sampling
 from penstock.router.generation.parameters import Parameters
 from penstock.router.grammar.forms import parse_guided, parse_response_format
 from penstock.router.grammar.spec import GrammarSpec
@@ -24,8 +25,9 @@ def parameters(
     fields for its turn.
     """
     is_greedy = body.is_greedy
-    return Parameters(
-        temperature=None if body.temperature == 0 else body.temperature,
+    made = Parameters(
+        temperature=None if body.temperature == 0 or (body.use_beam_search and body.temperature == 1)
+        else body.temperature,
         repetition_penalty=body.repetition_penalty,
         frequency_penalty=body.frequency_penalty,
         presence_penalty=body.presence_penalty,
@@ -41,11 +43,18 @@ def parameters(
         stop_token_ids=body.stop_token_ids,
         logit_bias=body.logit_bias,
         watermark=bool(body.watermark),
+        num_beams=body.num_beams,
+        num_return_sequences=body.num_beams,
+        length_penalty=body.length_penalty,
+        early_stopping=body.early_stopping,
         truncate=body.truncate_prompt_tokens,
         seed=body.seed,
         top_n_tokens=top_n_tokens,
         priority=priority_of(body, limits),
         grammar=_grammar(body))
+    if body.use_beam_search:
+        refuse_sampling(made, "use_beam_search")
+    return made
 
 
 def _grammar(body: OpenAIBody) -> GrammarSpec | None:

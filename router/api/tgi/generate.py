@@ -12,8 +12,8 @@ from penstock.router.api.http.headers import compute_time, request_headers, time
 from penstock.router.api.http.sse import ADMITTED, AnswerEvent, stream_events
 from penstock.router.api.tgi.bodies import CompatBody, GenerateBody
 from penstock.router.engine.stream import Ending, Token
-from penstock.router.errors import RouterError
-from penstock.router.generation.answers import Answer, answering, mean_logprob, tokens_of
+from penstock.router.errors import RouterError, ValidationError
+from penstock.router.generation.answers import Answer, answering, best_first, tokens_of
 from penstock.router.generation.asking import Asking
 from penstock.router.generation.float32 import shortest_float32
 from penstock.router.generation.identity import REPEAT, Identity, Wish, identify
@@ -72,6 +72,9 @@ async def identified(
     names a field of another server that would change the answer."""
     refuse_unsupported(body.model_extra, REFUSED_BESIDE_INPUTS)
     refuse_unsupported(body.parameters.model_extra, REFUSED_IN_PARAMETERS)
+    if (body.parameters.num_return_sequences or 1) > 1 and not body.parameters.details:
+        raise ValidationError("`num_return_sequences` > 1 needs `details` to be true: they have the answers that are "
+                              "not the best")
     spec = GenerationSpec(
         body.inputs, body.parameters,
         wants_prompt_logprobs=body.parameters.decoder_input_details and service.limits.enable_prefill_logprobs,
@@ -86,7 +89,7 @@ async def _whole_answer(
     spec, identity = await identified(service, body, is_full_text, wish, is_stream=False)
     async with answering(asking, [spec], identity, is_stream=False) as answers:
         tokens = await tokens_of(answers)
-    best = max(answers.each, key=lambda answer: mean_logprob(tokens[answer.index]))
+    best = best_first(answers.each, tokens)[0]
     headers = {**request_headers(service, body.inputs), REPEAT: identity.text, **compute_time([best]),
                **time_headers([best])}
     prompt = body.inputs * is_full_text
@@ -94,7 +97,8 @@ async def _whole_answer(
     if not (body.parameters.details or body.parameters.decoder_input_details):
         return content, headers
     prefill = _prefill(service, answers.each[0])
-    sequences = {answer: _sequence(service, answer, tokens[answer.index], prefill) for answer in answers.each}
+    sequences = {answer: _sequence(service, answer, tokens[answer.index], prefill)
+                 for answer in answers.each if answer.ending is not None}
     details = sequences.pop(best)
     if sequences:
         details["best_of_sequences"] = [
@@ -163,11 +167,13 @@ def _ending(answer: Answer) -> Ending:
 
 
 def _details(answer: Answer, ending: Ending) -> dict[str, Any]:
-    """Returns TGI's details, how many of the prompt's tokens were found in the prefix cache, and where
-    tokens are guessed how many were, and how many rightly."""
-    details = {
+    """Returns TGI's details, how many of the prompt's tokens were found in the prefix cache, the score of an answer of
+    a beam search, and where tokens are guessed how many were, and how many rightly."""
+    details: dict[str, Any] = {
         "finish_reason": ending.finish_reason.value, "generated_tokens": ending.num_tokens, "seed": answer.seed,
         "prefix_hit_tokens": answer.hit_tokens}
+    if ending.score is not None:
+        details["score"] = ending.score
     if (guesses := answer.guesses) is not None:
         details |= {"drafted_tokens": guesses.drafted, "accepted_tokens": guesses.accepted}
     return details

@@ -33,6 +33,7 @@ class _Details(BaseModel):
     generated_tokens: int
     seed: int | None
     prefix_hit_tokens: int
+    score: float | None = None
     drafted_tokens: int | None = None
     accepted_tokens: int | None = None
 
@@ -44,7 +45,7 @@ class _WholeDetails(_Details):
 
 
 class Sequence(_WholeDetails):
-    """One of the candidates of `best_of` that were not the best."""
+    """One of the candidates of `best_of`, or of the answers of a beam search, that were not the best."""
 
     generated_text: str
 

@@ -60,9 +60,9 @@ async def test_the_name_of_a_stream_is_that_of_the_whole_answer(server: Server) 
 async def test_fields_that_are_ignored_are_no_part_of_the_name(server: Server, name: str) -> None:
     path, body = BODIES[name]
     first = await post(server, path, body)
-    more = {**body, "user": "me", "num_beams": 1}
+    more = {**body, "user": "me", "num_beam_groups": 1}
     if "parameters" in body:
-        more["parameters"] = {**body["parameters"], "user": "me", "num_beams": 1}
+        more["parameters"] = {**body["parameters"], "user": "me", "num_beam_groups": 1}
     again = await post(server, path, more, penstock_answer=first.headers["penstock-answer"])
     assert (again.status, again.headers["penstock-answer"]) == (200, first.headers["penstock-answer"])
 

@@ -20,17 +20,19 @@ LISTS = {"chats": REFUSED_IN_CHATS, "completions": REFUSED_IN_COMPLETIONS, "para
          "beside inputs": REFUSED_BESIDE_INPUTS}
 ASKED = [
     {"repeat_penalty": 1.1}, {"mirostat": 2}, {"mirostat_tau": 5.0}, {"dry_multiplier": 0.8}, {"xtc_probability": 0.5},
-    {"n_predict": 20}, {"num_beams": 2}, {"beam_width": 4}, {"bad_words_ids": [[1]]}, {"thinking": {"type": "enabled"}},
-    {"deadline_ms": 5}, {"mirostat": 2, "mirostat_tau": 5.0}, {"num_beams": 1, "xtc_threshold": 0.1},
+    {"n_predict": 20}, {"num_beam_groups": 2}, {"diversity_penalty": 0.5}, {"constraints": [[1]]}, {"beam_width": 4},
+    {"force_words_ids": [[1]]}, {"bad_words_ids": [[1]]}, {"thinking": {"type": "enabled"}},
+    {"deadline_ms": 5}, {"mirostat": 2, "mirostat_tau": 5.0}, {"num_beam_groups": 1, "xtc_threshold": 0.1},
     {"extra_body": {"top_k": 1}}, {"stop_sequences": ["a"]}, {"min_new_tokens": 3},
 ]
 NOTHING: list[dict[str, Any]] = [
-    {"repeat_penalty": 1}, {"repeat_penalty": 1.0, "repeat_last_n": 64}, {"num_beams": 1, "length_penalty": 2.0},
+    {"repeat_penalty": 1}, {"repeat_penalty": 1.0, "repeat_last_n": 64}, {"num_beams": 1, "diversity_penalty": 2.0},
     {"mirostat": 0, "mirostat_tau": 5.0, "mirostat_eta": 0.1}, {"xtc_probability": 0.0, "xtc_threshold": 0.1},
     {"dry_multiplier": 0, "dry_base": 1.75, "dry_sequence_breakers": ["\n"]}, {"bad_words_ids": None},
     {"n_predict": -1}, {"dynamic_temperature": False, "dynatemp_low": 0.5, "dynatemp_exponent": 1.5}, {},
 ]
-OUR_NAMES = {"max_new_tokens", "do_sample", "temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty"}
+OUR_NAMES = {"max_new_tokens", "do_sample", "temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty",
+             "num_beams", "num_return_sequences", "length_penalty", "early_stopping"}
 """GenerationConfig's names that TGI's routes have too."""
 NOT_SAMPLING = {
     "_from_model_config", "assistant_confidence_threshold", "assistant_early_exit", "assistant_ensemble_weight",

@@ -215,8 +215,6 @@ UNSUPPORTED = "unsupported_parameter"
 
 
 @pytest.mark.parametrize(("fields", "told", "param", "code"), [
-    ({"use_beam_search": True}, "`use_beam_search`, other than false, is not supported", "use_beam_search",
-     UNSUPPORTED),
     ({"prompt_logprobs": 0}, "`prompt_logprobs` is not supported", "prompt_logprobs", UNSUPPORTED),
     ({"prompt_logprobs": False}, "`prompt_logprobs` is not supported", "prompt_logprobs", UNSUPPORTED),
     ({"skip_special_tokens": False}, "`skip_special_tokens`, other than true, is not supported", "skip_special_tokens",

@@ -11,10 +11,11 @@ ROUTES = ("/generate", "/generate_stream", "/", "/invocations")
 
 @pytest.mark.parametrize("path", ROUTES)
 async def test_a_field_of_another_server_is_refused_by_name(server: Server, path: str) -> None:
-    for body in ({"inputs": "a", "parameters": {"num_beams": 4}}, {"inputs": "a", "num_beams": 4}):
+    for body in ({"inputs": "a", "parameters": {"num_beam_groups": 4}}, {"inputs": "a", "num_beam_groups": 4}):
         response = await server.post(path, body)
         assert (response.status, await response.json()) == (422, {
-            "error": "Input validation error: `num_beams`, other than 1, is not supported", "error_type": "validation"})
+            "error": "Input validation error: `num_beam_groups`, other than 1, is not supported",
+            "error_type": "validation"})
     assert server.series()['tgi_request_failure{err="validation"}'] == 2
     assert server.series()["tgi_request_count"] == 2
 
