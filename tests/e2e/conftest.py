@@ -13,7 +13,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The demo model on two shards, as it is by default but for limits that some of the tests need."""
     flags = ["--num-shard", "2", "--max-best-of", "4", "--enable-prefill-logprobs", "--max-client-batch-size", "8",
              "--watermark-gamma", "0.4", "--watermark-delta", "4"]
-    with serve(tmp_path_factory.mktemp("server"), *flags) as server:
+    folder = tmp_path_factory.mktemp("server")
+    with serve(folder, *flags, "--data-dir", str(folder / "data")) as server:
         yield server
 
 
