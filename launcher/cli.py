@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 @click.group(cls=LazyGroup, lazy={
     "bench": ("penstock.bench.cli:main", "Measure a server, the engine or kernels."),
     "convert": ("penstock.shard.conversion.command:main", "Make safetensors files of what PyTorch pickled."),
+    "run-batch": ("penstock.offline.run_batch:command", "Answer a file of requests, without a server."),
     "ray": ("penstock.cluster.cli:main", "Run groups and routers on a Ray cluster."),
     "quantize": ("penstock.quantization.command:main", "Make a checkpoint of 4 or 8 bits of one of plain weights."),
 })

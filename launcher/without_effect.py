@@ -34,7 +34,7 @@ TABLE = (
     WithoutEffect("huggingface_hub_cache", lambda values: all(map(_is_here, _names(values))),
                   "nothing is downloaded, for all models are on this machine"),
     WithoutEffect("max_adapter_memory", lambda values: "lora_adapters" in values and not (
-                      values["lora_adapters"] or values["allow_runtime_adapters"]),
+                      values["lora_adapters"] or values.get("allow_runtime_adapters")),
                   "there are no adapters without --lora-adapters or --allow-runtime-adapters"),
     WithoutEffect("otlp_service_name", lambda values: not values["otlp_endpoint"],
                   "nothing is traced without --otlp-endpoint"),

@@ -33,6 +33,8 @@ VALUES: Mapping[str, Mapping[object, object]] = {
     "quantization": {"gguf": None},
 }
 """Values of vLLM, and ours for them."""
+NUM_SEQUENCES = 256
+"""How many sequences run at once by default, as in vLLM."""
 MANY = 1 << 20
 """More than anybody asks for at once: the caller's own memory bounds what it gives to be done."""
 FIXED = {
@@ -51,10 +53,16 @@ def launcher_config(arguments: Mapping[str, Any]) -> LauncherConfig:
         config = LauncherConfig.from_options(options)
     except InvalidArgument as error:
         raise as_error(error) from error
-    if config.log_level == "INFO":  # a program tells its own story; the log has what went wrong
-        config = replace(config, log_level="WARNING", launcher_log_level="WARNING", shard_log_level="WARNING")
     _tell_without_effect(given, config)
-    return replace(config, allow_runtime_adapters=has_adapters)
+    return replace(quiet(config), allow_runtime_adapters=has_adapters)
+
+
+def quiet(config: LauncherConfig) -> LauncherConfig:
+    """Returns settings with which the log has only faults, unless LOG_LEVEL asks for more than usual: a program tells
+    its own story."""
+    levels: dict[str, Any] = {name: "WARNING" for name in ("log_level", "launcher_log_level", "shard_log_level")
+                              if getattr(config, name) == "INFO"}
+    return replace(config, **levels)
 
 
 def _options(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

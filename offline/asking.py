@@ -67,7 +67,7 @@ class Asked:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            raise session.failure or as_error(error) from error
+            raise as_error(session.failure or error) from error
         return self.collector.output()
 
 

@@ -58,7 +58,7 @@ class Model:
         if not self.close.alive:
             raise RuntimeError(CLOSED)
         if self.session.failure is not None:
-            raise self.session.failure
+            raise as_error(self.session.failure)
         return self.session.opened.result()
 
     def next_id(self) -> str:

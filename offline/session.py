@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import re
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from penstock.checkpoints.tokenizers.place import tokenizer_of
 from penstock.launcher import draft_model, hub
+from penstock.launcher.adapters import find_all
 from penstock.launcher.config import LauncherConfig
 from penstock.launcher.group import GroupKeeper, Loss
 from penstock.launcher.hub import Checkpoint
@@ -21,8 +22,9 @@ from penstock.launcher.shard_memory import shard_memories
 from penstock.launcher.socket_folder import SocketFolder, socket_folder
 from penstock.launcher.supervisor import NoGroup, background
 from penstock.offline.event_loop import in_daemon_thread
-from penstock.offline.failures import NoShards, Refused, as_error
+from penstock.offline.failures import NoShards, Refused
 from penstock.router import logs
+from penstock.router.adapters.source import AdapterSource
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.config import RouterConfig
 from penstock.router.generation.poison_memory import PoisonMemory
@@ -53,7 +55,7 @@ class Session:
         self._engine: Groups | None = None
         self.opened: Future[Service] = Future()
         """Has the service once it can answer, or the error for which it never will."""
-        self.failure: Exception | None = None
+        self.failure: NoShards | None = None
         """Why nothing is answered any more."""
 
     async def live(self) -> None:
@@ -73,18 +75,17 @@ class Session:
     def _fail(self, work: asyncio.Task[Any], service: Service) -> None:
         """Notes why nothing can be answered any more, after the shards were given up or the engine has failed."""
         result = work.exception() or work.result()
-        error = _no_shards(result) if isinstance(result, Loss) else RuntimeError(f"the engine failed: {result!r}")
-        self.failure = as_error(error)
+        self.failure = _no_shards(result) if isinstance(result, Loss) else NoShards(f"the engine failed: {result!r}")
         log.error("%s", self.failure)
         service.engine.give_up()
 
     async def _open(self, stack: AsyncExitStack) -> tuple[Service, list[asyncio.Task[Any]]]:
         """Returns the service, and the tasks that run as long as it can answer."""
-        checkpoint, spoken = await self._find()
+        checkpoint, adapters, spoken = await self._find()
         folder = stack.enter_context(socket_folder(self._config.shard_uds_path, self._config.num_shard))
         checkpoint = stack.enter_context(hub.in_directory(checkpoint, folder.path))
         checkpoint = replace(checkpoint, tokenizer=tokenizer_of(spoken or checkpoint.path))
-        config = router_config(self._config, checkpoint, folder, -1, -1)
+        config = router_config(self._config, checkpoint, folder, -1, -1, adapters)
         if spoken is not None:
             config = replace(config, model_dir=spoken)
         keeping = await stack.enter_async_context(background(self._keep_shards(checkpoint, folder)))
@@ -92,19 +93,23 @@ class Session:
         driving = await stack.enter_async_context(background(service.engine.run()))
         return service, [keeping, driving]
 
-    async def _find(self) -> tuple[Checkpoint, Path | None]:
-        """Finds the files of the model, its draft model and its tokenizer, and downloads those that aren't here."""
+    async def _find(self) -> tuple[Checkpoint, Sequence[AdapterSource], Path | None]:
+        """Finds the files of the model, its draft model, the adapters and another tokenizer, and downloads those that
+        aren't here."""
         config = self._config
         has_bars = logs.has_bars(config.json_output)
         found: Checkpoint = await in_daemon_thread(partial(
             hub.find, config.model_id, config.revision, config.huggingface_hub_cache, has_bars,
             needs_weights=config.groups is None))
         draft = await in_daemon_thread(draft_model.find, config, has_bars)
+        found = replace(found, draft=draft)
+        adapters: Sequence[AdapterSource] = await in_daemon_thread(
+            find_all, config.lora_adapters, config.model_id, config.huggingface_hub_cache, has_bars)
         if self._tokenizer is None:
-            return replace(found, draft=draft), None
+            return found, adapters, None
         spoken: Checkpoint = await in_daemon_thread(partial(
             hub.find, self._tokenizer, None, config.huggingface_hub_cache, has_bars, needs_weights=False))
-        return replace(found, draft=draft), spoken.path
+        return found, adapters, spoken.path
 
     async def _keep_shards(self, checkpoint: Checkpoint, folder: SocketFolder) -> Loss | None:
         """Keeps the shards running, if they are to be ours. Returns how they were lost for good."""

@@ -48,12 +48,13 @@ class LineAnswer:
                             usage.get("completion_tokens", 0))
 
 
-def no_answer(custom_id: str, code: str, message: str) -> bytes:
-    """Returns the line of the output for a line that was not asked, or not to the end; `message` says why."""
+def no_answer(custom_id: str | None, code: str, message: str) -> bytes:
+    """Returns the line of the output for a line that was not asked, or not to the end; `message` says why. A line
+    that can't be read has no id."""
     return _line(custom_id, None, {"code": code, "message": message})
 
 
-def _line(custom_id: str, response: dict[str, Any] | None, error: dict[str, Any] | None) -> bytes:
+def _line(custom_id: str | None, response: dict[str, Any] | None, error: dict[str, Any] | None) -> bytes:
     return orjson.dumps({"id": f"batch_req_{secrets.token_hex(16)}", "custom_id": custom_id, "response": response,
                          "error": error}, option=orjson.OPT_APPEND_NEWLINE)
 

@@ -11,8 +11,12 @@ from click.testing import CliRunner, Result
 from penstock.launcher import group_launch, hub
 from penstock.launcher import launch as launcher
 from penstock.launcher.cli import main
+from penstock.launcher.config import LauncherConfig
 from penstock.launcher.option_types import Noted, Unsupported
 from penstock.launcher.without_effect import TABLE
+from penstock.offline import run_batch
+from penstock.offline.batch_run import Batch
+from penstock.offline.run_batch import SHARED as SHARED_WITH_BATCHES
 from penstock.router import logs
 from tests.paths import DEMO_MODEL
 
@@ -90,6 +94,8 @@ GROUP: dict[str, Acts] = OF_MODEL | TLS | {
     "max_concurrent_requests": Idle("--max-concurrent-requests 4 --max-batch-size 2", "--max-concurrent-requests has "
                                     "no effect: a group runs up to --max-batch-size 2 sequences at once"),
 }
+RUN_BATCH: dict[str, Acts] = dict.fromkeys(("input_file", "output_file", "in_order"), ALWAYS) | {
+    name: SERVE[name] for name in SHARED_WITH_BATCHES}
 QUANTIZE: dict[str, Acts] = {
     "model": ALWAYS, "out": ALWAYS, "method": ALWAYS, "bits": ALWAYS, "granularity": ALWAYS, "calibration": ALWAYS,
     "samples": ALWAYS, "length": ALWAYS, "judge": ALWAYS, "format_": ALWAYS,
@@ -109,6 +115,7 @@ BENCH_SERVE: dict[str, Acts] = dict.fromkeys((
 COMMANDS: dict[str, dict[str, Acts]] = {
     "serve": SERVE,
     "group": GROUP,
+    "run-batch": RUN_BATCH,
     "quantize": QUANTIZE,
     "convert": {"model": ALWAYS, "out": ALWAYS},
     "download": {name: OF_MODEL[name] for name in ("model_id", "revision", "huggingface_hub_cache")},
@@ -131,7 +138,8 @@ COMMANDS: dict[str, dict[str, Acts]] = {
                                            "heads", "kv_heads", "head_size", "inner", "vocab"), ALWAYS),
     "bench kernels sampling": dict.fromkeys(("rows", "vocabulary", "threads", "history", "seconds"), ALWAYS),
 }
-NEEDED = {"serve": [MODEL], "group": [MODEL, "--listen", "127.0.0.1:4000"], "quantize": [MODEL, "out"],
+NEEDED = {"serve": [MODEL], "group": [MODEL, "--listen", "127.0.0.1:4000"],
+          "run-batch": [MODEL, "-i", "in", "-o", "out"], "quantize": [MODEL, "out"],
           "download": [MODEL], "drain": ["127.0.0.1:4000"], "roll": ["--groups", "127.0.0.1:4000", "--restart", "x"],
           "bench serve": [], "bench engine": [MODEL]}
 """The arguments without which a command does not get as far."""
@@ -162,6 +170,10 @@ def test_the_table_of_the_start_is_all_tried() -> None:
     assert tried | {"allow_clear_exchange"} == {row.option for row in TABLE}
 
 
+async def nothing(config: LauncherConfig, batch: Batch) -> None:
+    """Stands for the answers to a batch."""
+
+
 @pytest.fixture
 def invoke(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Result]:
     """Runs a command up to where something would be started."""
@@ -169,6 +181,8 @@ def invoke(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Res
     monkeypatch.setattr(logs, "configure", lambda level, json_output: None)
     for module in (launcher, group_launch):
         monkeypatch.setattr(module, "launch", lambda config: 0)
+    monkeypatch.setattr(run_batch, "run", nothing)
+    (tmp_path / "in").touch()
     monkeypatch.setattr(hub, "find", lambda *_, **__: hub.Checkpoint(Path(MODEL), None))
     return lambda name, *arguments: CliRunner().invoke(main, [*name.split(), *NEEDED[name], *arguments])
 

@@ -1,0 +1,137 @@
+"""Answers the lines of a batch, many at once, and writes the answers."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import BinaryIO, NoReturn
+
+import orjson
+from tqdm import tqdm
+
+from penstock.launcher.config import LauncherConfig
+from penstock.launcher.supervisor import background
+from penstock.offline.batch_files import AnswerFile, key_of, parts_of
+from penstock.offline.session import Session
+from penstock.router.batches.answers import LineAnswer, answer_line, no_answer
+from penstock.router.batches.lines import Line, LineError, RawLine, raw_lines, read_line, repeated
+from penstock.router.errors import Overloaded, Unhealthy
+from penstock.router.generation.identity import MAX_KEY
+from penstock.router.generation.service import Services
+from penstock.router.limits import Limits
+
+WAITING_SHARE = 2
+"""How many times as many lines are asked at once as run, so that the next is there when one ends."""
+RETRY_SECONDS = 1.0
+"""The pause before a line is asked again whose group was away."""
+QUIET_SECONDS = 30.0
+"""How often progress is told where nobody looks at a terminal."""
+
+
+class Batch:
+    """The lines of a batch, and where their answers go: as they end, or `in_order`."""
+
+    def __init__(self, source: BinaryIO, answers: AnswerFile, in_order: bool) -> None:
+        self._source = source
+        self._answers = answers
+        self._in_order = in_order
+        self._held: dict[int, bytes] = {}
+        self._next = 0
+        self.num_answered = self.num_failed = self.num_known = 0
+        self.num_tokens = 0
+
+    async def lines(self, limits: Limits) -> AsyncIterator[Line | bytes]:
+        """Yields the requests that have no answer yet, and in place of a line that is none the line of its error."""
+        firsts: dict[str, int] = {}
+        async for raw in raw_lines(parts_of(self._source), limits.payload_limit):
+            line, fault = None, None
+            try:
+                line = read_line(raw, limits)
+            except LineError as error:
+                fault = error
+            custom_id = _custom_id(raw) if line is None else line.custom_id
+            if custom_id is not None and firsts.setdefault(custom_id, raw.number) != raw.number:
+                fault, custom_id = repeated(raw.number, custom_id, firsts[custom_id]), None
+            if key_of(custom_id, None if fault is None else str(fault)) in self._answers.known:
+                self.num_known += 1
+            elif fault is not None:
+                yield no_answer(custom_id, fault.code, str(fault))
+            elif line is not None:
+                yield line
+
+    async def num_lines(self, limits: Limits) -> int:
+        """Counts the lines."""
+        return sum([1 async for _ in raw_lines(parts_of(self._source), limits.payload_limit)])
+
+    def put(self, number: int, found: LineAnswer | bytes) -> None:
+        """Writes the answer to the line that was yielded as this one, or keeps it until those before it have come."""
+        is_failure = isinstance(found, bytes) or found.has_failed
+        self.num_failed += is_failure
+        self.num_answered += not is_failure
+        if isinstance(found, LineAnswer):
+            self.num_tokens += (found.body.get("usage") or {}).get("completion_tokens", 0)
+            found = found.to_json()
+        if not self._in_order:
+            self._answers.append(found)
+            return
+        self._held[number] = found
+        while (ready := self._held.pop(self._next, None)) is not None:
+            self._answers.append(ready)
+            self._next += 1
+
+
+async def run(config: LauncherConfig, batch: Batch) -> None:
+    """Answers all lines with the model of the settings. Raises NoShards and other errors of a model that can't be
+    started, and OSError if answers can't be written."""
+    session = Session(config)
+    async with background(session.live()):
+        services = Services(service := await asyncio.wrap_future(session.opened))
+        limits = service.limits
+        places = asyncio.Semaphore(WAITING_SHARE * limits.max_slots)
+        bar: tqdm[NoReturn] = tqdm(total=await batch.num_lines(limits), unit="line",
+                                   mininterval=0.1 if sys.stderr.isatty() else QUIET_SECONDS)
+        with bar:
+            async def one(number: int, line: Line | bytes) -> None:
+                try:
+                    batch.put(number, line if isinstance(line, bytes) else await _answered(session, services, line))
+                    _show(bar, batch)
+                finally:
+                    places.release()
+
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    number = 0
+                    async for line in batch.lines(limits):
+                        await places.acquire()
+                        tasks.create_task(one(number, line))
+                        number += 1
+            except BaseExceptionGroup as group:
+                raise group.exceptions[0] from None
+            _show(bar, batch)
+
+
+async def _answered(session: Session, services: Services, line: Line) -> LineAnswer:
+    """Returns the answer to a line, also if the shards are away for long. Raises the error of those that will not
+    return."""
+    while True:
+        try:
+            return await answer_line(services, line)
+        except (Overloaded, Unhealthy):
+            if session.failure is not None:
+                raise session.failure from None
+            await asyncio.sleep(RETRY_SECONDS)
+
+
+def _show(bar: "tqdm[NoReturn]", batch: Batch) -> None:
+    bar.initial = batch.num_known
+    seconds = bar.format_dict["elapsed"] or 1.0
+    bar.set_postfix_str(f"{batch.num_tokens / seconds:.0f} tokens/s, {batch.num_failed} errors", refresh=False)
+    bar.update(batch.num_known + batch.num_answered + batch.num_failed - bar.n)
+
+
+def _custom_id(raw: RawLine) -> str | None:
+    """Returns the id of a line that is no request, if it has one."""
+    with suppress(ValueError, TypeError, KeyError):
+        custom_id = orjson.loads(raw.content)["custom_id"]
+        return custom_id if isinstance(custom_id, str) and 0 < len(custom_id) <= MAX_KEY else None
+    return None
