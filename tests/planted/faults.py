@@ -20,6 +20,7 @@ class Fault:
 
 
 _SCHEDULING = ("tests/router/scheduling",)
+_BEAMS = ("tests/router/engine/test_beams.py", "tests/e2e/test_beams.py")
 _KV, _SAMPLE = ("tests/kernels/test_kv_dtypes.py",), ("tests/kernels/test_sample.py",)
 _ATTENTION = ("tests/kernels/test_paged_attention.py",)
 _TEXT = ("tests/router/text", "tests/router/engine/test_text_path.py")
@@ -108,6 +109,20 @@ FAULTS = (
           "end, start = min(found)", "end, start = max(found)", _TEXT),
     Fault("text", "stops-within-min-tokens", "router/engine/stop_text.py",
           "if not self._num_unstopped:", "if self._num_unstopped >= 0:", _TEXT),
+
+    Fault("beams", "undecided-ones-keep-their-room", "router/scheduling/undecided.py",
+          "batch.evict(undecided.pop())", "undecided.pop()", ("tests/router/scheduling/test_beams.py",)),
+    Fault("beams", "the-likeliest-token-is-the-next-input", "router/scheduling/rows.py",
+          "sequence.is_verifying or sequence.is_beam or", "sequence.is_verifying or", _BEAMS),
+    Fault("beams", "forks-of-the-last-step", "router/engine/beams.py",
+          "[*beam.sequence.tokens[:-1], token_id]", "[*beam.sequence.tokens, token_id]", _BEAMS),
+    Fault("beams", "scores-are-made-distributions-again", "router/engine/beams.py",
+          "of_logprobs=True", "of_logprobs=False", _BEAMS),
+    Fault("beams", "a-fork-stays-where-its-parent-is-in-the-grammar", "router/engine/beams.py",
+          "beam.cursor.follow(fork.id, token_id)", "beam.cursor.follow(fork.id, beam.sequence.tokens[-1])", _BEAMS),
+    Fault("beams", "a-search-moves-without-its-scores", "router/engine/beams.py",
+          "self._search = carried.search", "self._search.beams = carried.search.beams",
+          _BEAMS),
 
     Fault("api", "permits-lost-with-errors", "router/groups/groups.py",
           "        try:\n            yield\n        finally:\n            self.return_permits(number)",

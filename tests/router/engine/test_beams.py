@@ -1,0 +1,190 @@
+"""Beam searches through the engine: whatever happens, the answers are those of a search that nothing disturbs."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from penstock.contract.sampling import Sampling
+from penstock.router.engine.any_engine import AnyEngine
+from penstock.router.engine.engine import Engine
+from penstock.router.engine.request import Request
+from penstock.router.engine.stream import Stream
+from penstock.router.engine.text_path import TextPath
+from penstock.router.engine.transfer import Transfer
+from penstock.router.errors import GenerationError, KilledGroup
+from penstock.router.fleet.errors import FleetError
+from penstock.router.scheduling.beam_search import BeamSettings
+from penstock.router.scheduling.finish_reason import FinishReason
+from tests.eventually import until
+from tests.fakes import LIMITS
+from tests.router.engine.mirror_fleet import MIRRORED, MirrorFleet
+from tests.router.front.fronts import front, serving
+from tests.router.scheduling.beam_simulation import SimulatedSearch
+from tests.router.scheduling.shard_mirror import chain_of
+from tests.router.scheduling.simulated_client import Client
+from tests.router.scheduling.small_schedulers import make_sequence
+from tests.scripted_engine import AGES, TOKENIZER, collect, running_engine, running_groups, submit
+
+Answer = tuple[tuple[int, ...], float, FinishReason]
+
+
+def request(number: int, num_beams: int = 4, max_new_tokens: int = 24, **more: object) -> Request:
+    prompt = tuple(100 + 37 * number + index for index in range(20 + 3 * number))
+    beams = BeamSettings(num_beams, num_beams, (0.0, 1.0, 2.0)[number % 3], (False, True, "never")[number % 3])
+    return replace(Request(prompt, Sampling(), max_new_tokens, beams=beams), **more)  # type: ignore[arg-type]
+
+
+REQUESTS = [request(number, 2 + number % 4) for number in range(6)]
+
+
+def expected(asked: Request) -> list[Answer]:
+    """The answers of a search that nothing disturbs."""
+    assert asked.beams is not None
+    sequence = make_sequence(0, max_new=asked.max_new_tokens, tokens=asked.input_ids)
+    client = Client(sequence, list(asked.input_ids), chain_of(0, list(asked.input_ids)), 0, ())
+    return [(each.token_ids, each.score, each.finish_reason)
+            for each in SimulatedSearch(asked.beams, client).undisturbed()]
+
+
+def ask(engine: AnyEngine | Engine, asked: Request) -> list[Stream]:
+    """Submits a search; returns the streams of its answers."""
+    assert asked.beams is not None
+    streams = [Stream(asked, TextPath(TOKENIZER, asked)) for _ in range(asked.beams.num_answers)]
+    streams[0].siblings = streams[1:]
+    if isinstance(engine, Engine):
+        engine.take(Transfer(streams[0], (), age=next(AGES)))
+    else:
+        engine.submit(streams[0])
+    return streams
+
+
+async def answers(streams: Sequence[Stream]) -> list[Answer]:
+    found: list[Answer] = []
+    for events in await asyncio.gather(*map(collect, streams)):
+        ending = events[-1].ending
+        assert ending is not None
+        assert ending.score is not None
+        found.append((tuple(event.token.id for event in events), ending.score, ending.finish_reason))
+    return found
+
+
+async def check_idle(engine: Engine) -> None:
+    await until(lambda: not engine._in_flight)
+    scheduler = engine._scheduler
+    assert (scheduler.memory.num_held, scheduler.num_running, scheduler.num_waiting, len(engine._requests)) == (0,) * 4
+
+
+@pytest.mark.parametrize(("depth", "max_slots"), [(1, 128), (2, 128), (2, 3), (1, 1)])
+async def test_alone_and_together(depth: int, max_slots: int) -> None:
+    async with running_engine(MirrorFleet(), depth, facts=MIRRORED, limits=replace(LIMITS, max_slots=max_slots)) as it:
+        alone = [await answers(ask(it, each)) for each in REQUESTS[:2]]
+        together = await asyncio.gather(*(answers(ask(it, each)) for each in REQUESTS))
+        await check_idle(it)
+    assert together == [expected(each) for each in REQUESTS]
+    assert alone == together[:2]
+
+
+@pytest.mark.parametrize("at", [1, 2, 7, 15])
+async def test_after_a_loss(at: int) -> None:
+    fleet = MirrorFleet()
+    async with running_engine(fleet, 2, facts=MIRRORED) as engine:
+        fleet.fail_at("next_result", at)
+        assert await asyncio.gather(*(answers(ask(engine, each)) for each in REQUESTS)) == [*map(expected, REQUESTS)]
+        await check_idle(engine)
+
+
+@pytest.mark.parametrize("at", [1, 3, 12])
+async def test_moved_to_another_group(at: int) -> None:
+    fleets = [MirrorFleet(), MirrorFleet()]
+    async with running_groups(*fleets, depth=2, facts=MIRRORED) as groups:
+        await until(lambda: all(each.engine.has_group for each in groups.members))
+        fleets[0].fail_at("next_result", at)
+        streams = [ask(groups, each) for each in REQUESTS]
+        await until(lambda: not groups.members[0].engine.has_group or not groups.members[0].engine.num_requests)
+        assert await asyncio.gather(*map(answers, streams)) == [*map(expected, REQUESTS)]
+        for member in groups.members:
+            await check_idle(member.engine)
+
+
+async def test_from_another_process(tmp_path: Path) -> None:
+    fleet = MirrorFleet()
+    async with serving(tmp_path / "engine", fleet, facts=MIRRORED) as (groups, _), front(tmp_path / "engine") as remote:
+        found = await asyncio.gather(*(answers(ask(remote, each)) for each in REQUESTS))
+        assert found == [*map(expected, REQUESTS)]
+        await until(lambda: not groups.members[0].engine._requests)
+
+
+async def test_stop_strings_end_candidates(tmp_path: Path) -> None:
+    """In the engine's process and in another one."""
+    fleet, plain = MirrorFleet(), request(1)
+    text = TOKENIZER.decode([expected(plain)[0][0][3]])
+    asked = replace(plain, stop=(text,))
+    async with serving(tmp_path / "engine", fleet, facts=MIRRORED) as (groups, _), front(tmp_path / "engine") as remote:
+        found = await answers(ask(groups, asked))
+        assert await answers(ask(remote, asked)) == found
+    assert FinishReason.STOP_SEQUENCE in {reason for _, _, reason in found}
+    for tokens, _, reason in found:
+        assert (reason is FinishReason.STOP_SEQUENCE) == (text in TOKENIZER.decode(tokens))
+
+
+async def test_a_client_that_leaves_ends_all_beams() -> None:
+    fleet = MirrorFleet()
+    async with running_engine(fleet, 2, facts=MIRRORED) as engine:
+        streams = ask(engine, request(0, max_new_tokens=500))
+        await until(lambda: len(engine._requests) == 4)
+        async with streams[0]:
+            pass
+        await check_idle(engine)
+
+
+async def test_what_is_not_a_number_fails_the_search_alone() -> None:
+    fleet, others = MirrorFleet(), [request(number) for number in (1, 2)]
+    fleet.is_nan = lambda row: row.start >= 24 and row.slot == poisoned[0]
+    poisoned: list[int | None] = [None]
+    async with running_engine(fleet, 2, facts=MIRRORED) as engine:
+        streams = ask(engine, request(0))
+        tasks = [asyncio.create_task(answers(ask(engine, each))) for each in others]
+        await until(lambda: len(engine._requests) > 8)
+        first = engine._requests[min(engine._requests)].beams
+        assert first is not None
+        poisoned[0] = engine._scheduler._sequences[first.ids[-1]].slot
+        with pytest.raises(GenerationError, match="not a number"):
+            await answers(streams)
+        poisoned[0] = None
+        assert await asyncio.gather(*tasks) == [*map(expected, others)]
+        await check_idle(engine)
+
+
+async def test_a_search_that_kills_is_given_up_and_others_go_on() -> None:
+    """It kills where one of its beams has come to 27 tokens; the prompts of others have more."""
+    others = [request(number) for number in (3, 4)]
+    async with running_engine(MirrorFleet(kills=lambda row: row.end == 27), 2, facts=MIRRORED) as engine:
+        tasks = [asyncio.create_task(answers(ask(engine, each))) for each in others]
+        with pytest.raises(KilledGroup):
+            await answers(ask(engine, request(0)))
+        assert await asyncio.gather(*tasks) == [*map(expected, others)]
+        await check_idle(engine)
+
+
+async def test_memory_that_shrinks_fails_a_search_that_needs_more() -> None:
+    fleet = MirrorFleet()
+    async with running_engine(fleet, 2, facts=MIRRORED) as engine:
+        streams = ask(engine, request(2, max_new_tokens=200))
+        await until(lambda: len(fleet.plans) > 5)
+        fleet.facts = replace(MIRRORED, num_blocks=3, memory_id="two")
+        fleet.mirror = fleet.mirror.__class__(16, 3)
+        fleet.failure = FleetError("lost")
+        with pytest.raises(GenerationError, match="KV memory"):
+            await answers(streams)
+        await check_idle(engine)
+
+
+async def test_searches_and_others_run_side_by_side() -> None:
+    plain = Request((7, 8, 9), Sampling(), 10)
+    async with running_engine(MirrorFleet(), 2, facts=MIRRORED) as engine:
+        alone = await collect(submit(engine, plain))
+        search, other = await asyncio.gather(answers(ask(engine, REQUESTS[3])), collect(submit(engine, plain)))
+    assert (search, other) == (expected(REQUESTS[3]), alone)
