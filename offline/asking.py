@@ -11,7 +11,7 @@ from penstock.offline.event_loop import in_daemon_thread
 from penstock.offline.failures import as_error
 from penstock.offline.outputs import LoRARequest, RequestOutput
 from penstock.offline.prompts import Prompt
-from penstock.offline.sampling_params import SamplingParams
+from penstock.offline.sampling_params import BeamSearchParams, SamplingParams
 from penstock.offline.session import Session
 from penstock.offline.specs import spec_of
 from penstock.router.adapters.source import AdapterSource
@@ -33,6 +33,8 @@ class Question:
     lora_request: LoRARequest | None = None
     priority: int = 0
     """Those with a smaller one come first."""
+    beams: BeamSearchParams | None = None
+    """The search that is asked for, if it is one; `params` have what it has in common with others."""
 
 
 @dataclass(slots=True)
@@ -55,7 +57,7 @@ class Asked:
         try:
             adapter = None if question.lora_request is None else await _adapter(service, question.lora_request)
             spec = spec_of(question.prompt, question.params, service, question.seed, adapter,
-                           question.priority)
+                           question.priority, question.beams)
             with Asking(service) as asking:
                 identity = await identify(service, [spec], Wish(), ("offline",), is_stream=False)
                 async with answering(asking, [spec], identity, is_stream=False) as answers:
@@ -64,6 +66,7 @@ class Asked:
                     async for answer, event in answers:
                         self.collector.take(answer, event)
                         on_tokens(self)
+                self.collector.end()
         except asyncio.CancelledError:
             raise
         except Exception as error:

@@ -25,17 +25,23 @@ def answer(
     use_tqdm: bool | Callable[..., object],
 ) -> list[RequestOutput]:
     """Returns the answers to prompts, in their order."""
-    number, service = len(prompts), model.service
-    params = _each("sampling_params", SamplingParams() if sampling_params is None else sampling_params, number)
-    adapters = _each("lora_request", lora_request, number)
-    priorities = _each("priority", 0 if priority is None else priority, number)
+    number = len(prompts)
+    params = each_of("sampling_params", SamplingParams() if sampling_params is None else sampling_params, number)
+    adapters = each_of("lora_request", lora_request, number)
+    priorities = each_of("priority", 0 if priority is None else priority, number)
     questions = [Question(model.next_id(), prompt, own, model.next_seed(), adapter, rank)
                  for prompt, own, adapter, rank in zip(prompts, params, adapters, priorities, strict=True)]
-    with shown(use_tqdm, number, "Prompts") as tell:
+    return ask(model, questions, use_tqdm)
+
+
+def ask(model: Model, questions: Sequence[Question], use_tqdm: bool | Callable[..., object]) -> list[RequestOutput]:
+    """Returns the outputs of questions, in their order."""
+    service = model.service
+    with shown(use_tqdm, len(questions), "Prompts") as tell:
         return model.loop.run(_answer_all(model, service, questions, tell))
 
 
-def _each(name: str, given: T | Sequence[T], number: int) -> Sequence[T]:
+def each_of(name: str, given: T | Sequence[T], number: int) -> Sequence[T]:
     """Returns a value for each prompt. Raises ValueError for a list of another length."""
     if not isinstance(given, Sequence):
         return [given] * number

@@ -50,6 +50,10 @@ class Collector:
         growing.tokens.append(event.token)
         growing.ending = event.ending
 
+    def end(self) -> None:
+        """Forgets answers that did not come: a beam search may find fewer than were asked for."""
+        self._growing = [each for each in self._growing if each.ending is not None]
+
     @property
     def num_tokens(self) -> int:
         """How many tokens have come."""
@@ -87,7 +91,7 @@ class Collector:
         if ending is None:
             return completion
         return replace(completion, finish_reason=_REASONS[ending.finish_reason],
-                       stop_reason=self._stop_reason(growing, ending))
+                       stop_reason=self._stop_reason(growing, ending), score=ending.score)
 
     def _text(self, growing: _Growing, start: int) -> str:
         """Returns the answer's text, or the part that tokens from `start` on have added to it."""

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from penstock.offline.outputs import LoRARequest, PromptScore, RequestOutput
+from penstock.offline.outputs import BeamSearchOutput, LoRARequest, PromptScore, RequestOutput
 from penstock.offline.owner import ModelOwner
-from penstock.offline.sampling_params import SamplingParams
+from penstock.offline.sampling_params import BeamSearchParams, SamplingParams
 
 if TYPE_CHECKING:
     from penstock.offline.prompts import PromptType
@@ -53,6 +53,17 @@ class LLM(ModelOwner):
             self._model, messages, chat_template, tools, chat_template_kwargs or {},
             add_generation_prompt=add_generation_prompt, continue_final_message=continue_final_message)
         return answer(self._model, prompts, sampling_params, lora_request, None, use_tqdm)
+
+    def beam_search(
+        self, prompts: PromptType | Sequence[PromptType], params: BeamSearchParams, *,
+        lora_request: LoRARequest | Sequence[LoRARequest | None] | None = None,
+        use_tqdm: bool | Callable[..., Any] = False,
+    ) -> list[BeamSearchOutput]:
+        """Returns the likeliest answers to each prompt that a beam search finds, the best first."""
+        from penstock.offline.beam_search import search
+        from penstock.offline.prompts import read_all
+
+        return search(self._model, read_all(prompts), params, lora_request, use_tqdm)
 
     def score(
         self, prompts: PromptType | Sequence[PromptType], *, use_tqdm: bool | Callable[..., Any] = False,

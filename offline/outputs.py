@@ -43,6 +43,8 @@ class CompletionOutput:
     stop_reason: int | str | None = None
     """The stop string or the token of `stop_token_ids` that ended it, if one did."""
     lora_request: LoRARequest | None = None
+    score: float | None = None
+    """That by which a beam search has compared it."""
 
     def finished(self) -> bool:
         """Tells whether the answer has come to its end."""
@@ -88,6 +90,27 @@ class PromptScore:
     def cumulative_logprob(self) -> float:
         """The logprob of the whole prompt after its first token."""
         return sum(each for each in self.logprobs if each is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class BeamSearchSequence:
+    """An answer that a beam search has found. `tokens` and `text` begin with the prompt."""
+
+    tokens: list[int]
+    text: str
+    cum_logprob: float
+    """The sum of the logprobs of the answer's tokens."""
+    score: float
+    """That sum, divided by the answer's length to the power of `length_penalty`."""
+    finish_reason: Literal["stop", "length", "abort"] | None = None
+    stop_reason: int | str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BeamSearchOutput:
+    """The answers that a beam search has found, the best first."""
+
+    sequences: list[BeamSearchSequence]
 
 
 @dataclass(frozen=True, slots=True)

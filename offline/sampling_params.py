@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 
 class RequestOutputKind(Enum):
@@ -29,6 +29,28 @@ class StructuredOutputsParams:
         if len(given) != 1:
             raise ValueError("StructuredOutputsParams must have one of json, regex, choice, grammar and json_object. "
                              f"Given: {', '.join(given) or 'none'}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeamSearchParams:
+    """How to search for the likeliest answers to a prompt: as transformers' `generate(num_beams=beam_width)`."""
+
+    beam_width: int
+    max_tokens: int
+    ignore_eos: bool = False
+    temperature: float = 0.0
+    """0 alone: a search draws nothing."""
+    length_penalty: float = 1.0
+    include_stop_str_in_output: bool = False
+    early_stopping: bool | Literal["never"] = False
+    """True ends a search once there are as many answers as beams; False once no beam can become better than they are,
+    if it ends where it is now; "never" once none can, wherever it ends."""
+    num_return_sequences: int | None = None
+    """How many answers are returned. Default: as many as beams."""
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    min_tokens: int = 0
+    structured_outputs: StructuredOutputsParams | None = None
 
 
 @dataclass(slots=True, kw_only=True)

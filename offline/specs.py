@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import ValidationError as WrongType
 
 from penstock.offline.prompts import Prompt
-from penstock.offline.sampling_params import SamplingParams, StructuredOutputsParams
+from penstock.offline.sampling_params import BeamSearchParams, SamplingParams, StructuredOutputsParams
 from penstock.router.generation.parameters import Parameters
 from penstock.router.generation.service import Service
 from penstock.router.generation.spec import FieldNames, GenerationSpec
@@ -14,22 +14,23 @@ from penstock.router.grammar.forms import parse_guided
 from penstock.router.grammar.spec import GrammarSpec
 
 NAMES = FieldNames(inputs="prompt", max_new_tokens="max_tokens", top_n_tokens="logprobs",
-                   truncate="truncate_prompt_tokens", grammar="structured_outputs")
+                   truncate="truncate_prompt_tokens", grammar="structured_outputs", num_beams="beam_width",
+                   beam_search="beam_width")
 _OURS = {"max_new_tokens": "max_tokens", "top_n_tokens": "logprobs", "truncate": "truncate_prompt_tokens",
-         "grammar": "structured_outputs"}
+         "grammar": "structured_outputs", "num_beams": "beam_width"}
 
 
 def spec_of(
     prompt: Prompt, params: SamplingParams, service: Service, seed: int | None = None, adapter: str | None = None,
-    priority: int = 0,
+    priority: int = 0, beams: BeamSearchParams | None = None,
 ) -> GenerationSpec:
-    """Returns the spec of a prompt; `seed` is for parameters that have none. Raises TypeError and ValueError, which
-    name the field, as far as a fault can be seen without the model."""
+    """Returns the spec of a prompt; `seed` is for parameters that have none, `beams` asks for a search. Raises
+    TypeError and ValueError, which name the field, as far as a fault can be seen without the model."""
     if not isinstance(params, SamplingParams):
         raise TypeError(f"sampling_params must be SamplingParams. Given: {type(params).__name__}")
     return GenerationSpec(
         inputs=prompt.inputs,
-        parameters=_parameters(params, seed, priority),
+        parameters=_parameters(params, seed, priority, beams),
         n=num_candidates(params),
         is_greedy=params.temperature == 0,
         keep_stop=params.include_stop_str_in_output,
@@ -60,7 +61,9 @@ def num_candidates(params: SamplingParams) -> int:
     return params.best_of or params.n
 
 
-def _parameters(params: SamplingParams, seed: int | None, priority: int) -> Parameters:
+def _parameters(
+    params: SamplingParams, seed: int | None, priority: int, beams: BeamSearchParams | None
+) -> Parameters:
     if not params.detokenize and params.stop:
         raise ValueError("`stop` needs `detokenize`: strings are looked for in texts")
     for name in ("logprobs", "prompt_logprobs"):
@@ -88,10 +91,21 @@ def _parameters(params: SamplingParams, seed: int | None, priority: int) -> Para
             truncate=params.truncate_prompt_tokens,
             seed=seed if params.seed is None else params.seed,
             priority=priority or None,
+            **_of_search(beams, params.n),
             top_n_tokens=max(params.logprobs or 0, params.prompt_logprobs or 0) or None,
             grammar=_grammar(params.structured_outputs))
     except WrongType as error:
         raise _named(error.errors()[0]) from error
+
+
+def _of_search(beams: BeamSearchParams | None, num_answers: int) -> dict[str, Any]:
+    """Returns the parameters of a beam search; none if it is no search."""
+    if beams is None:
+        return {}
+    if beams.temperature != 0:
+        raise ValueError(f"`temperature` of a beam search must be 0: it draws nothing. Given: {beams.temperature}")
+    return {"num_beams": beams.beam_width, "num_return_sequences": num_answers, "length_penalty": beams.length_penalty,
+            "early_stopping": beams.early_stopping}
 
 
 def _named(fault: Any) -> ValueError:

@@ -9,15 +9,21 @@ if TYPE_CHECKING:
     from penstock.offline.async_llm import AsyncLLM
     from penstock.offline.llm import LLM
     from penstock.offline.outputs import CompletionOutput, LoRARequest, RequestOutput
-    from penstock.offline.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
+    from penstock.offline.sampling_params import (
+        BeamSearchParams,
+        RequestOutputKind,
+        SamplingParams,
+        StructuredOutputsParams,
+    )
 
-__all__ = ["LLM", "AsyncLLM", "CompletionOutput", "LoRARequest", "RequestOutput", "RequestOutputKind",
-           "SamplingParams", "StructuredOutputsParams"]
+__all__ = ["LLM", "AsyncLLM", "BeamSearchParams", "CompletionOutput", "LoRARequest", "RequestOutput",
+           "RequestOutputKind", "SamplingParams", "StructuredOutputsParams"]
 
 _PLACES = {
-    "AsyncLLM": "async_llm", "LLM": "llm", "CompletionOutput": "outputs", "LoRARequest": "outputs",
-    "RequestOutput": "outputs", "RequestOutputKind": "sampling_params", "SamplingParams": "sampling_params",
-    "StructuredOutputsParams": "sampling_params"}
+    "LLM": "llm", "AsyncLLM": "async_llm",
+    **dict.fromkeys(("CompletionOutput", "LoRARequest", "RequestOutput"), "outputs"),
+    **dict.fromkeys(("BeamSearchParams", "RequestOutputKind", "SamplingParams", "StructuredOutputsParams"),
+                    "sampling_params")}
 
 
 def __getattr__(name: str) -> Any:

@@ -39,7 +39,6 @@ class LineAnswer:
         response = {"status_code": self.status, "request_id": self.request_id, "body": self.body}
         return _line(self.custom_id, response, None)
 
-
     def to_store(self, number: int) -> AnsweredLine:
         """Returns the answer to the line of this number, as it is stored."""
         usage = self.body.get("usage") or {}

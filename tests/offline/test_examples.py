@@ -12,7 +12,7 @@ from tests.adapter_files import make_adapter
 from tests.paths import DEMO_MODEL, ROOT
 
 EXAMPLES = ROOT / "examples/offline"
-SHARED = ("basic", "chat", "several_answers", "structured_outputs", "prefix_caching")
+SHARED = ("basic", "chat", "several_answers", "structured_outputs", "prefix_caching", "beam_search")
 
 
 @pytest.mark.parametrize("name", SHARED)

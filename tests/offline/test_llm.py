@@ -3,13 +3,14 @@
 import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock import LLM, CompletionOutput, LoRARequest, SamplingParams, StructuredOutputsParams
+from penstock import LLM, BeamSearchParams, CompletionOutput, LoRARequest, SamplingParams, StructuredOutputsParams
 from tests.adapter_files import make_adapter
 from tests.paths import DEMO_MODEL
 
@@ -72,6 +73,29 @@ def test_several_answers_to_a_prompt(llm: LLM) -> None:
     [best] = llm.generate(PROMPTS[0], params, use_tqdm=False)
     by_logprob = sorted(output.outputs, key=lambda each: each.cumulative_logprob or 0.0, reverse=True)
     assert [each.text for each in best.outputs] == [each.text for each in by_logprob[:2]]
+
+
+def test_beam_search(llm: LLM) -> None:
+    prompt = "def add(a, b):"
+    params = BeamSearchParams(beam_width=3, max_tokens=6, length_penalty=0.7)
+    [output] = llm.beam_search(prompt, params)
+    assert len(output.sequences) == 3
+    scores = [each.score for each in output.sequences]
+    assert scores == sorted(scores, reverse=True)
+    ids = llm.get_tokenizer().encode(prompt)
+    for each in output.sequences:
+        assert each.text.startswith(prompt)
+        assert each.tokens[:len(ids)] == ids
+        assert each.score == pytest.approx(each.cum_logprob / (len(each.tokens) - len(ids)) ** 0.7)
+    [greedy] = llm.generate(prompt, SamplingParams(temperature=0, max_tokens=6), use_tqdm=False)
+    [alone] = llm.beam_search({"prompt": prompt}, BeamSearchParams(beam_width=1, max_tokens=6))
+    assert alone.sequences[0].tokens[len(ids):] == greedy.outputs[0].token_ids
+    assert output.sequences[0].cum_logprob >= alone.sequences[0].cum_logprob
+    for wrong, sentence in (({"temperature": 1.0}, "`temperature` of a beam search must be 0"),
+                            ({"num_return_sequences": 4}, "`num_return_sequences` must be >= 1 and <= "),
+                            ({"length_penalty": 99.0}, "`length_penalty` must be >= ")):
+        with pytest.raises(ValueError, match=sentence):
+            llm.beam_search(prompt, replace(params, **wrong))
 
 
 def test_reasons_to_stop(llm: LLM) -> None:
