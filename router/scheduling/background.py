@@ -21,11 +21,13 @@ from penstock.router.scheduling.suspects import Suspects
 
 MOMENT_SECONDS = 10.0
 """For how long, of the time of steps, others are expected back after they have left."""
-LENGTHENING = 1.2
+LENGTHENING = 1.1
 """How much longer a step may take for the background's rows in it, as a factor."""
-PAUSE_SECONDS = 0.02
-"""How long a step with the background's rows alone may take while others are expected; as long as that of a single row
-in any case."""
+PART_OF_PROMPT = 0.25
+"""How long a step with the background's rows alone may take while others are expected, as a part of the time of a step
+with a prompt of theirs, which it keeps waiting; as long as that of a single row in any case."""
+WEIGHT = 0.1
+"""The weight of the newest step among those with prompts of others."""
 KEPT_PART = 8
 """The part of the slots and of the blocks that is kept free for others, as a divisor."""
 
@@ -38,6 +40,8 @@ class Background:
         self._kept_slots = max_slots // KEPT_PART
         self._cost = StepCost()
         self._quiet_seconds = math.inf
+        self._prompt_tokens = 1.0
+        """How many tokens steps with prompts of others had lately."""
 
     @property
     def is_alone(self) -> bool:
@@ -87,11 +91,14 @@ class Background:
         num_others = sum(row.num_inputs for _, row in builder.rows)
         if self.is_alone:
             return builder.budget
-        if any(not row.is_decode for _, row in builder.rows) or not (num_others or is_first):
+        if any(not row.is_decode for _, row in builder.rows):
+            self._prompt_tokens += WEIGHT * (num_others - self._prompt_tokens)
             return 0
-        most = LENGTHENING * self._cost.seconds(max(1, num_others))
+        if not (num_others or is_first):
+            return 0
+        most = LENGTHENING * self._cost.seconds(num_others)
         if not num_others:
-            most = max(most, PAUSE_SECONDS)
+            most = max(most, PART_OF_PROMPT * self._cost.seconds(self._prompt_tokens))
         fitting = bisect_right(
             range(builder.budget + 1), most, key=lambda number: self._cost.seconds(num_others + number)) - 1
         return min(builder.budget, max(1, fitting))

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.contract.plan import Plan
-from penstock.router.scheduling.background import KEPT_PART, LENGTHENING, MOMENT_SECONDS
+from penstock.router.scheduling.background import KEPT_PART, LENGTHENING, MOMENT_SECONDS, PART_OF_PROMPT
 from penstock.router.scheduling.priorities import BACKGROUND
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence, Status
@@ -93,7 +93,7 @@ def test_no_row_of_the_background_is_beside_a_prompt_of_others() -> None:
     assert [row.num_inputs for row in own_step(scheduler).rows] == [1, 1]
 
 
-@pytest.mark.parametrize(("per_token", "most"), [(0.0, 31), (0.01, 20), (0.1, 2), (1.0, 1)])
+@pytest.mark.parametrize(("per_token", "most"), [(0.0, 31), (0.01, 10), (0.1, 1), (1.0, 1)])
 def test_a_step_with_others_takes_little_longer_for_the_background(per_token: float, most: int) -> None:
     scheduler = make_scheduler(max_step_tokens=32)
     told(scheduler, per_token, 1, 2, 4, 8, 16, 32)
@@ -124,6 +124,17 @@ def test_others_are_expected_back_for_a_moment_in_which_one_step_at_a_time_is_pl
         assert scheduler._background.is_alone or scheduler.num_running <= 16 - 16 // KEPT_PART
     assert scheduler.num_running == 16
     assert scheduler._background._quiet_seconds >= MOMENT_SECONDS
+
+
+def test_a_step_of_the_background_alone_takes_a_part_of_the_time_of_a_prompt_of_others() -> None:
+    scheduler = make_scheduler(max_slots=15, max_step_tokens=200)
+    told(scheduler, 0.1, 1, 2, 4, 8, 16, 32, 64, 128, 256)
+    scheduler.add(line(100, length=190))
+    for id in range(100):
+        scheduler.add(make_sequence(id, length=150, max_new=1))
+        own_step(scheduler)
+    [row] = own_step(scheduler).rows
+    assert 25 < row.num_inputs <= 1 + (PART_OF_PROMPT * (1 + 15) - 1) / 0.1
 
 
 def test_one_that_needs_all_of_the_memory_runs_when_nothing_else_does() -> None:
