@@ -57,7 +57,8 @@ def _check_company(spec: GenerationSpec, name: str, is_stream: bool) -> None:
         raise ValidationError(f"`{name}` is not supported when streaming tokens: which tokens an answer has is known "
                               "when the search ends", "unsupported_parameter", name)
     refuse_sampling(p, name)
-    others = {"best_of": (p.best_of or 1) > 1, "watermark": p.watermark, spec.names.top_n_tokens: bool(p.top_n_tokens),
+    others = {"best_of": (p.best_of or 1) > 1, "n": (p.n or 1) > 1, "watermark": p.watermark,
+              spec.names.top_n_tokens: bool(p.top_n_tokens),
               "decoder_input_details": p.decoder_input_details, "echo": spec.wants_prompt_logprobs}
     for field, is_asked in others.items():
         if is_asked:

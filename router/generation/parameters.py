@@ -73,8 +73,8 @@ class Body(BaseModel):
 class Parameters(Body):
     """How to generate an answer. Null is the same as absent where it is allowed.
 
-    The second group is not TGI's: other servers have these fields, and all routes take them but for `n`. Other fields
-    are kept, for some are refused by name: `other_fields` has the rule.
+    The second group is not TGI's: other servers have these fields. Other fields are kept, for some are refused by name:
+    `other_fields` has the rule.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -113,4 +113,4 @@ class Parameters(Body):
     length_penalty: Float32 | None = None
     early_stopping: bool | Literal["never"] | None = None
     n: UInt64 | None = None
-    """Only OpenAI's routes have it; it is read so that it is refused here instead of dropped."""
+    """How many answers to return; OpenAI's routes have it elsewhere."""

@@ -67,6 +67,7 @@ def check_mode(spec: GenerationSpec, limits: Limits, adapters: Registry, is_stre
     come before others, and whether there is such an adapter."""
     check_beams(spec, limits, is_stream)
     best_of = 1 if spec.parameters.best_of is None else spec.parameters.best_of
+    _check_number(spec.parameters, limits, is_stream)
     if is_stream:
         _refuse_if(best_of != 1, "`best_of` != 1 is not supported when streaming tokens")
         _refuse_if(spec.parameters.decoder_input_details,
@@ -75,9 +76,20 @@ def check_mode(spec: GenerationSpec, limits: Limits, adapters: Registry, is_stre
         _refuse_if(limits.max_best_of == 1, "`best_of` != 1 is not allowed for this endpoint")
         _refuse_if(best_of > limits.max_best_of, f"`best_of` must be > 0 and <= {limits.max_best_of}. Given: {best_of}")
     most = limits.max_concurrent_requests
-    _refuse_if(spec.n > max(1, most), f"`n` must be <= {most}. Given: {spec.n}", "integer_above_max_value")
+    name = "n" if spec.parameters.n in (None, spec.n) else "best_of"
+    _refuse_if(spec.n > max(1, most), f"`{name}` must be <= {most}. Given: {spec.n}", "integer_above_max_value")
     _check_priority(spec.parameters.priority, limits)
     adapters.check(spec.adapter)
+
+
+def _check_number(parameters: Parameters, limits: Limits, is_stream: bool) -> None:
+    """Checks `n` of TGI's routes, which can't return more answers than candidates."""
+    n, best_of = parameters.n, parameters.best_of
+    if n in (None, 1):
+        return
+    _refuse_if(is_stream, f"`n` != 1 is not supported when streaming tokens; `/v1/completions` has it. Given: {n}")
+    _refuse_beyond(n, f"`n` must be > 0 and <= {limits.max_best_of}. Given: {n}", above=0, most=limits.max_best_of)
+    _refuse_beyond(best_of, f"`best_of` must be >= `n`. Given: {best_of} and {n}", least=n)
 
 
 def _check_priority(priority: int | None, limits: Limits) -> None:
@@ -207,8 +219,9 @@ def _check_sampling(parameters: Parameters, names: FieldNames) -> None:
     """Checks rules 1 to 7, on how tokens are drawn."""
     p = parameters
     has_warper = any(value is not None for value in (p.temperature, p.top_k, p.top_p, p.typical_p, p.min_p))
-    _refuse_if((p.best_of or 1) > 1 and not p.do_sample and not has_warper,
-               "you must use sampling when `best_of` is > 1")
+    for name, number in (("best_of", p.best_of), ("n", p.n)):
+        _refuse_if((number or 1) > 1 and not p.do_sample and not has_warper,
+                   f"you must use sampling when `{name}` is > 1")
     for name, range_ in _RANGES.items():
         value = getattr(p, name)
         if code := _beyond(value, **range_.bounds):
@@ -227,7 +240,8 @@ def _check_extent(spec: GenerationSpec, limits: Limits) -> None:
     _refuse_if(longest > MAX_STOP_CHARACTERS,
                f"`stop` sequences must have <= {MAX_STOP_CHARACTERS} characters. Given: {longest}",
                "string_above_max_length")
-    _refuse_if(p.seed is not None and (p.best_of or 1) > 1, "`seed` must not be set when `best_of` > 1")
+    _refuse_if(p.seed is not None and (p.best_of or 1) > 1 and p.n in (None, 1),
+               "`seed` must not be set when `best_of` > 1")
     _refuse_beyond(p.top_n_tokens, f"`{names.top_n_tokens}` must be >= 0 and <= {limits.max_top_n_tokens}. "
                                    f"Given: {p.top_n_tokens}", most=limits.max_top_n_tokens)
     _refuse_if(not spec.inputs, f"`{names.inputs}` cannot be empty", "empty_string")
@@ -283,8 +297,6 @@ def _check_additions(parameters: Parameters, max_new_tokens: int, vocab_size: in
         largest = max(ids, default=0)
         _refuse_if(largest >= vocab_size,
                    f"`{name}` must have token ids < {vocab_size}, the model's vocabulary. Given: {largest}")
-    _refuse_if(p.n is not None and p.n != 1,
-               f"`n` is not supported on this route, other than 1; `/v1/completions` has it. Given: {p.n}")
 
 
 def _sampling(spec: GenerationSpec, eos_token_ids: Collection[int], seed: int) -> Sampling:

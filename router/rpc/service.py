@@ -6,10 +6,10 @@ from contextlib import aclosing
 from penstock.protos import penstock_pb2 as pb
 from penstock.protos import services
 from penstock.router.api.http.sse import UNREAD_SECONDS, EventPlaces
-from penstock.router.api.tgi.generate import asks_full_text, identified
+from penstock.router.api.tgi.generate import asks_full_text, identified, returned
 from penstock.router.api.tgi.info import describe
 from penstock.router.errors import Dropped, ValidationError
-from penstock.router.generation.answers import answering, best_first, tokens_of
+from penstock.router.generation.answers import answering, tokens_of
 from penstock.router.generation.asking import Asking
 from penstock.router.generation.service import Service
 from penstock.router.generation.text_tokens import split
@@ -43,15 +43,17 @@ class TextGeneration:
         prompt = body.inputs * is_full_text
         has_details = body.parameters.details or body.parameters.decoder_input_details
         prefill = wire.encode_prefill(tokenizer, answers.each[0]) if has_details else []
-        messages = {}
-        for answer in best_first(answers.each, tokens):
+        messages = []
+        for answer in returned(answers.each, tokens, body.parameters):
             details = wire.encode_details(answer) if has_details else None
             if details is not None:
                 details.prefill.extend(prefill)
-            messages[answer.index] = wire.encode_answer(tokenizer, answer, tokens[answer.index], prompt, details)
-        best = messages.pop(next(iter(messages)))
+            messages.append(wire.encode_answer(tokenizer, answer, tokens[answer.index], prompt, details))
+        best, *others = messages
         if has_details:
-            best.details.best_of_sequences.extend(messages[index] for index in sorted(messages))
+            best.details.best_of_sequences.extend(others)
+        elif (body.parameters.n or 1) > 1:
+            best.best_of_sequences.extend(others)
         best.answer = identity.text
         return best
 

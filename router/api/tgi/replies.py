@@ -45,7 +45,13 @@ class _WholeDetails(_Details):
 
 
 class Sequence(_WholeDetails):
-    """One of the candidates of `best_of`, or of the answers of a beam search, that were not the best."""
+    """One of the candidates of `best_of`, of the `n` answers or of those of a beam search, that were not the best."""
+
+    generated_text: str
+
+
+class OtherText(BaseModel):
+    """One of the `n` answers that were asked for, without details."""
 
     generated_text: str
 
@@ -56,6 +62,7 @@ class Details(_WholeDetails):
 
 class Generated(BaseModel):
     generated_text: str
+    best_of_sequences: list[OtherText] | None = None
     details: Details | None = None
 
 

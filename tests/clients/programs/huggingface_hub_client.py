@@ -3,9 +3,10 @@
 import asyncio
 import json
 import sys
+import urllib.request
 from collections.abc import Callable
 
-from huggingface_hub import AsyncInferenceClient, InferenceClient
+from huggingface_hub import AsyncInferenceClient, InferenceClient, TextGenerationOutput
 from huggingface_hub.errors import ValidationError
 
 PROMPT = "import os\n\n\ndef walk(path):\n"
@@ -48,6 +49,18 @@ def text_generation(client: InferenceClient) -> None:
     assert 0 <= json.loads(counted)["count"] <= 99
     refusal = refused(lambda: client.text_generation(PROMPT, top_p=7.0))
     assert "`top_p` must be > 0.0 and < 1.0" in refusal, refusal
+
+
+def several(url: str) -> None:
+    """The client has no `n`, and reads what comes of one."""
+    body = {"inputs": PROMPT, "parameters": {
+        "n": 2, "max_new_tokens": 8, "do_sample": True, "seed": 3, "details": True}}
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request) as response:
+        [answer] = TextGenerationOutput.parse_obj_as_list(json.load(response))
+    [other] = answer.details.best_of_sequences
+    assert answer.details.seed == other.seed == 3
+    assert len(other.tokens) == other.generated_tokens
 
 
 def chat(client: InferenceClient) -> None:
@@ -93,6 +106,7 @@ async def asynchronous(url: str) -> None:
 
 
 if __name__ == "__main__":
+    several(sys.argv[1])
     inference = InferenceClient(sys.argv[1])
     text_generation(inference)
     chat(inference)

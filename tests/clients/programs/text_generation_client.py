@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+import urllib.request
 
 from text_generation import AsyncClient, Client
 from text_generation.errors import ValidationError
@@ -40,6 +41,18 @@ def check_best_of(answer: Response) -> None:
     for other in others:
         assert sum(token.logprob for token in other.tokens) / len(other.tokens) <= mean
         assert other.seed != answer.details.seed
+
+
+def check_several(url: str) -> None:
+    """The client has no `n`, and reads what comes of one."""
+    body = {"inputs": PROMPT, "parameters": {
+        "n": 2, "max_new_tokens": 8, "do_sample": True, "seed": 3, "details": True}}
+    request = urllib.request.Request(f"{url}/generate", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request) as response:
+        answer = Response(**json.load(response))
+    [other] = answer.details.best_of_sequences
+    assert answer.details.seed == other.seed == 3
+    assert len(other.tokens) == other.generated_tokens
 
 
 def check_stream(events: list[StreamResponse], whole: Response) -> None:
@@ -134,6 +147,7 @@ async def asynchronous(url: str) -> None:
 
 if __name__ == "__main__":
     sync(sys.argv[1])
+    check_several(sys.argv[1])
     sync_chat(sys.argv[1])
     asyncio.run(asynchronous(sys.argv[1]))
     print("all passed")

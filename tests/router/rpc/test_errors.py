@@ -56,6 +56,7 @@ async def test_what_no_body_can_say(rpc: Rpc, parameters: dict[str, Any], messag
 async def test_streams_take_one_answer(rpc: Rpc) -> None:
     assert await error_of(rpc.stream(best_of=2)) == (
         Code.INVALID_ARGUMENT, INVALID + "`best_of` != 1 is not supported when streaming tokens", "validation")
+    assert "`n` != 1 is not supported when streaming tokens" in (await error_of(rpc.stream(n=2)))[1]
 
 
 async def test_too_many(rpc: Rpc) -> None:

@@ -58,7 +58,7 @@ async def test_as_over_http(start_rpc: StartRpc, parameters: dict[str, Any]) -> 
 
 
 def test_every_parameter_has_a_field() -> None:
-    assert set(pb.Parameters.DESCRIPTOR.fields_by_name) == set(Parameters.model_fields) - {"n"}  # which is refused
+    assert set(pb.Parameters.DESCRIPTOR.fields_by_name) == set(Parameters.model_fields)
 
 
 async def test_without_details(rpc: Rpc) -> None:
@@ -79,6 +79,16 @@ async def test_the_best_of_several(rpc: Rpc) -> None:
     [other] = message.details.best_of_sequences
     assert message.details.seed != other.details.seed
     assert len(other.details.tokens) == len(message.details.tokens) == 3
+
+
+async def test_several_answers(rpc: Rpc) -> None:
+    message = await rpc.generate(n=2, do_sample=True, seed=5, details=True, max_new_tokens=3)
+    [other] = message.details.best_of_sequences
+    assert message.details.seed == other.details.seed == 5
+    assert not message.best_of_sequences
+    plain = await rpc.generate(n=2, do_sample=True, seed=5, max_new_tokens=3)
+    assert [each.generated_text for each in (plain, *plain.best_of_sequences)] == [
+        message.generated_text, other.generated_text]
 
 
 async def test_a_stream(rpc: Rpc) -> None:
