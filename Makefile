@@ -113,7 +113,7 @@ docs: setup  ## Make the documentation's site, in build/site
 	@.venv/bin/python -m tests.pages
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet && echo 'Open build/site/index.html'
 
-figures: setup  ## Draw the pictures and write the tables of docs/benchmarks.md from bench/results
+figures: setup  ## Draw the pictures and write the tables of docs/ from bench/results and from what the scheduler does
 	.venv/bin/python -m penstock.bench.figures
 
 lock: setup  ## Write deploy/requirements.txt, the versions and hashes of the image's packages

@@ -1,7 +1,8 @@
-"""Draws the pictures and writes the tables of docs/benchmarks.md: `python -m penstock.bench.figures`.
+"""Draws the pictures and writes the tables of docs/: `python -m penstock.bench.figures`.
 
-Each file in bench/results is one measurement with its raw figures (`penstock.bench.server.record`). One of
-servers under load gives a table in the page, between two comments with its name, and a picture in docs/figures.
+Each file in bench/results is one measurement with its raw figures (`penstock.bench.programs.record`). One of servers
+under load, or of policies of batching, gives a table in the page of its kind, between two comments with its name; one
+of servers a picture in docs/figures, too. The picture of policies is of a run of the scheduler.
 """
 
 import json
@@ -11,17 +12,23 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from penstock.bench.batching import timelines
+from penstock.bench.batching.runs import from_json
+from penstock.bench.batching.runs import table as policies_table
 from penstock.bench.programs.root import ROOT
 
-RESULTS, PICTURES, PAGE = ROOT / "bench/results", ROOT / "docs/figures", ROOT / "docs/benchmarks.md"
+RESULTS, PICTURES = ROOT / "bench/results", ROOT / "docs/figures"
+PAGES = {"served": ROOT / "docs/benchmarks.md", "policies": ROOT / "docs/batching.md"}
+"""Where the tables of a kind of measurement are."""
+TIMELINES = PICTURES / "batching.svg"
 
 Record = Mapping[str, Any]
 
 
-def records() -> dict[str, Record]:
-    """Returns the measurements of servers under load by name."""
+def records(kind: str) -> dict[str, Record]:
+    """Returns the measurements of a kind by name."""
     found = {file.stem: json.loads(file.read_text()) for file in sorted(RESULTS.glob("*.json"))}
-    return {name: record for name, record in found.items() if record["kind"] == "served"}
+    return {name: record for name, record in found.items() if record["kind"] == kind}
 
 
 def by_concurrency(record: Record) -> dict[str, dict[int, list[Record]]]:
@@ -41,6 +48,18 @@ def rate(runs: list[Record]) -> float:
 
 def table(record: Record) -> str:
     """Returns the table of a measurement, with how it was made."""
+    return _policies(record) if record["kind"] == "policies" else _served(record)
+
+
+def _policies(record: Record) -> str:
+    head, *rows = policies_table(own := from_json(record["figures"]))
+    lines = [head, ["---"] * len(head), *rows]
+    first = next(iter(own.values()))
+    rounds = len(first) // len({run.slots for run in first})
+    return "\n".join([*(f"| {' | '.join(cells)} |" for cells in lines), "", _source(record, rounds)])
+
+
+def _served(record: Record) -> str:
     servers = by_concurrency(record)
     lines = ["| requests at once | " + " | ".join(f"{name}, tokens/s | first token, ms | per token, ms"
                                                   for name in servers) + " |",
@@ -50,8 +69,13 @@ def table(record: Record) -> str:
                  for runs in servers.values()]
         lines.append(f"| {level} | {' | '.join(cells)} |")
     rounds = max(len(runs) for levels in servers.values() for runs in levels.values())
-    return "\n".join([*lines, "", f"{record['subject']}. {record['machine']}. Penstock {record['version']}, "
-                      f"{record['date']}, medians of {rounds} rounds. `{record['command']}`"])
+    return "\n".join([*lines, "", _source(record, rounds)])
+
+
+def _source(record: Record, rounds: int) -> str:
+    """Tells how a measurement was made."""
+    return (f"{record['subject']}. {record['machine']}. Penstock {record['version']}, {record['date']}, medians of "
+            f"{rounds} rounds. `{record['command']}`")
 
 
 def _latency(runs: list[Record], metric: str) -> str:
@@ -84,19 +108,21 @@ def draw(record: Record, file: Path) -> None:
         figure.savefig(file, format="svg", metadata={"Date": None})
 
 
-def page(text: str) -> str:
-    """Returns the page with the tables of all measurements."""
-    for name, record in records().items():
+def page(kind: str, text: str) -> str:
+    """Returns the page of a kind with the tables of all its measurements."""
+    for name, record in records(kind).items():
         before, mark, rest = text.partition(f"<!-- {name} -->\n")
-        assert mark, f"{PAGE.name} has no place for {name}"
+        assert mark, f"{PAGES[kind].name} has no place for {name}"
         text = f"{before}{mark}\n{table(record)}\n\n<!-- end -->{rest.partition('<!-- end -->')[2]}"
     return text
 
 
 def main() -> None:
-    for name, record in records().items():
+    for name, record in records("served").items():
         draw(record, PICTURES / f"{name}.svg")
-    PAGE.write_text(page(PAGE.read_text()))
+    timelines.draw(TIMELINES)
+    for kind, file in PAGES.items():
+        file.write_text(page(kind, file.read_text()))
 
 
 if __name__ == "__main__":

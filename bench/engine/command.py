@@ -5,13 +5,15 @@ a directory, or a GGUF file; without one it is a random one of SmolLM2-360M's sh
 (`python -m penstock.bench.programs.model` makes others, such as a mixture of experts).
 The engines take turns within every round, and a ratio is the median of the rounds' ratios, for a shared machine is now
 faster, now slower. Prompts are random, answers greedy, nothing is cached and no answer ends early.
+
+With `--policy` it measures instead how the scheduler's batching by that policy serves requests of many lengths.
 """
 
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import astuple
 from pathlib import Path
 from statistics import median
@@ -20,6 +22,7 @@ import click
 import torch
 from tqdm import tqdm
 
+from penstock.bench.batching.options import check_policy_options, compare, policy_options
 from penstock.bench.engine.memory_bound import read_bytes
 from penstock.bench.load.option_types import Numbers
 from penstock.bench.programs.children import exit_on_sigterm
@@ -218,13 +221,22 @@ def started(
 @click.option("--beside", type=CHECKPOINT, multiple=True, help="Measure also Penstock with this model.")
 @click.option("--transformers", is_flag=True, help="Measure also Penstock with the model computed by transformers.")
 @click.option("--checkout", type=DIRECTORY, help="Measure also another checkout of Penstock, which is set up.")
+@policy_options
 @peer_options
 def main(
     model: Path | None, threads: int, rounds: int, sequences: list[float], prompt: int, new: int, prefill: int,
     is_sampled: bool, quantize: str | None, beside: tuple[Path, ...], transformers: bool, checkout: Path | None,
-    vllm: Path | None, llama: Path | None, gguf: Path | None,
+    vllm: Path | None, llama: Path | None, gguf: Path | None, policies: tuple[str, ...], gap: float,
+    json_file: Path | None,
 ) -> None:
     exit_on_sigterm()
+    check_policy_options(click.get_current_context())
+    if policies:
+        model = existing_model(model)
+        with checkpoint_of(model) if model.is_file() else nullcontext(model) as directory:
+            print_table(compare(directory, model.name, threads, policies, [int(number) for number in sequences], rounds,
+                                prompt, new, gap, json_file))
+        return
     if gguf and not llama:
         raise click.UsageError("--gguf is for --llama, which reads it")
     trials = make_trials([int(number) for number in sequences], prompt, new, prefill, is_sampled)

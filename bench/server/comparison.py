@@ -23,11 +23,11 @@ from penstock.bench.load.option_types import Numbers
 from penstock.bench.load.picture import check_matplotlib, draw
 from penstock.bench.load.prompts import RandomPrompts, load_tokenizer
 from penstock.bench.load.report import as_json
+from penstock.bench.programs import record
 from penstock.bench.programs.children import Child, exit_on_sigterm, free_port
 from penstock.bench.programs.model import existing_model
 from penstock.bench.programs.peers import CHECKPOINT, ServerCommand, find_peers, own_server, peer_options
 from penstock.bench.programs.root import BUILD
-from penstock.bench.server import record
 from penstock.bench.server.running import running
 from penstock.checkpoints.gguf.folder import checkpoint_of
 from penstock.shard.config import physical_cores

@@ -5,20 +5,30 @@ from pathlib import Path
 import pytest
 
 from penstock.bench import figures
+from penstock.bench.batching import timelines
+
+KINDS = list(figures.PAGES)
 
 
-@pytest.mark.parametrize("name", figures.records())
+@pytest.mark.parametrize("name", figures.records("served"))
 def test_a_picture_is_of_its_results(tmp_path: Path, name: str) -> None:
-    figures.draw(figures.records()[name], tmp_path / f"{name}.svg")
+    figures.draw(figures.records("served")[name], tmp_path / f"{name}.svg")
     assert (tmp_path / f"{name}.svg").read_text() == (figures.PICTURES / f"{name}.svg").read_text(), "make figures"
 
 
-def test_the_tables_are_of_their_results() -> None:
-    assert figures.records()
-    text = figures.PAGE.read_text()
-    assert text == figures.page(text), "make figures"
+def test_the_picture_of_policies_is_of_what_the_scheduler_does(tmp_path: Path) -> None:
+    timelines.draw(tmp_path / figures.TIMELINES.name)
+    assert (tmp_path / figures.TIMELINES.name).read_text() == figures.TIMELINES.read_text(), "make figures"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_tables_are_of_their_results(kind: str) -> None:
+    assert figures.records(kind)
+    text = figures.PAGES[kind].read_text()
+    assert text == figures.page(kind, text), "make figures"
 
 
 def test_a_result_names_how_it_was_measured() -> None:
-    for record in figures.records().values():
-        assert all(record[key] for key in ("kind", "subject", "date", "machine", "version", "command", "figures"))
+    for kind in KINDS:
+        for record in figures.records(kind).values():
+            assert all(record[key] for key in ("kind", "subject", "date", "machine", "version", "command", "figures"))

@@ -130,7 +130,8 @@ COMMANDS: dict[str, dict[str, Acts]] = {
     "ray down": {"name": ALWAYS, "address": ALWAYS},
     "bench serve": BENCH_SERVE,
     "bench engine": dict.fromkeys(("model", "threads", "rounds", "sequences", "prompt", "new", "prefill", "is_sampled",
-                                   "quantize", "beside", "checkout", "transformers", "vllm"), ALWAYS) | {
+                                   "quantize", "beside", "checkout", "transformers", "vllm", "policies"), ALWAYS) | {
+        "gap": Idle("--gap 0.1", "--gap is for --policy"), "json_file": Idle("--json x", "--json is for --policy"),
         "llama": Idle("--llama /tmp", "--llama needs --gguf"),
         "gguf": Idle(f"--gguf {__file__}", "--gguf is for --llama, which reads it")},
     "bench kernels attention": {"threads": ALWAYS, "rounds": ALWAYS},
