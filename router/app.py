@@ -48,6 +48,7 @@ def make_app(
     app[SERVICES] = services
     if store is not None:
         app[STORE] = store
+        store.database.on_failure = services.first.metrics.batches.store_failed
         app.on_cleanup.append(_close_store)
     app.cleanup_ctx.append(run_engines)
     app.on_response_prepare.extend([access.tell_origin, tell_request_id, name_server])

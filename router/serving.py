@@ -46,7 +46,7 @@ async def answer(
     if config.api_key_file:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, access.api_keys)
     ssl_context = tls.server_context(config)
-    store = await open_store(config, service.metrics)
+    store = await open_store(config)
     with _tracing(config) as tracing:
         app = make_app(
             Services(service), access,

@@ -3,14 +3,13 @@
 from typing import TYPE_CHECKING
 
 from penstock.router.config import RouterConfig
-from penstock.router.metrics.metrics import Metrics
 from penstock.system.arguments import InvalidArgument
 
 if TYPE_CHECKING:
     from penstock.router.store.store import Store
 
 
-async def open_store(config: RouterConfig, metrics: Metrics) -> "Store | None":
+async def open_store(config: RouterConfig) -> "Store | None":
     """Returns the store, ready to be used if its database can be reached now; None without one. Raises InvalidArgument
     for a database that is none, or is a newer version's."""
     folder, url = config.data_dir, config.database_url
@@ -21,7 +20,6 @@ async def open_store(config: RouterConfig, metrics: Metrics) -> "Store | None":
 
     try:
         database = Database.in_folder(folder) if folder is not None else Database.at_url(str(url))
-        database.on_failure = metrics.batches.store_failed
         await database.prepare()
     except StoreError as error:
         raise InvalidArgument(str(error)) from error

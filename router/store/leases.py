@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from sqlalchemy import ColumnElement, delete, insert, literal_column, or_, select, update
+from sqlalchemy import ColumnElement, bindparam, delete, insert, literal_column, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from penstock.router.store.batches import stored
@@ -20,6 +20,10 @@ LEASE_SECONDS = 20.0
 _CLOCKS = {"sqlite": "(julianday('now') - 2440587.5) * 86400.0",
            "postgresql": "extract(epoch from clock_timestamp())::float8"}
 """The database's own time, for those of several machines differ."""
+_ANSWER = update(LINES).where(
+    LINES.c.batch_id == bindparam("batch"), LINES.c.number == bindparam("line")).values(
+        state=bindparam("outcome"), answer=bindparam("content"))
+"""Stores the answer to a line."""
 
 
 class LeaseLost(Exception):
@@ -138,10 +142,10 @@ class Lease:
                 LINES.c.batch_id == self.id, LINES.c.state == WAITING,
                 LINES.c.number.in_([answer.number for answer in answers])))).scalars())
             new = [answer for answer in answers if answer.number in waiting]
-            for each in new:
-                await connection.execute(
-                    update(LINES).where(LINES.c.batch_id == self.id, LINES.c.number == each.number).values(
-                        state=FAILED if each.has_failed else COMPLETED, answer=each.content))
+            if new:
+                await connection.execute(_ANSWER, [
+                    {"batch": self.id, "line": each.number, "content": each.content,
+                     "outcome": FAILED if each.has_failed else COMPLETED} for each in new])
             num_failed = sum(each.has_failed for each in new)
             row = (await connection.execute(update(BATCHES).where(BATCHES.c.id == self.id).values(
                 completed=BATCHES.c.completed + len(new) - num_failed, failed=BATCHES.c.failed + num_failed,

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 import openai
@@ -68,20 +68,16 @@ StartBatches = Callable[..., Awaitable[BatchServer]]
 @asynccontextmanager
 async def starting(start: Start, make_database: MakeDatabase) -> AsyncIterator[StartBatches]:
     """Starts servers over a database that `make_database` opens anew for each, as routers do."""
-    clients: list[openai.AsyncOpenAI] = []
-
     async def start_batches(owner: str = "one", has_runner: bool = True, **settings: Any) -> BatchServer:
         database = make_database()
         await database.prepare()
         store = Store(database)
         server = await start(
             store=store, prepare=lambda app: add_runner(app, owner) if has_runner else None, **settings)
-        clients.append(openai_client(server))
-        return BatchServer(server, store, clients[-1])
+        return BatchServer(server, store, await stack.enter_async_context(openai_client(server)))
 
-    yield start_batches
-    for client in clients:
-        await client.close()
+    async with AsyncExitStack() as stack:
+        yield start_batches
 
 
 def line(custom_id: str, url: str = URL, **body: Any) -> bytes:

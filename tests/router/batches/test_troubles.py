@@ -1,0 +1,136 @@
+"""Batches whose database goes away or is full, and batches of many lines: each line is answered once all the same."""
+
+import asyncio
+import gc
+import io
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, event
+
+from penstock.router.batches import batch_run
+from penstock.router.batches.answers import LineAnswer
+from penstock.router.batches.lines import Line
+from penstock.router.generation.service import Services
+from penstock.router.store.database import Database
+from tests.eventually import until
+from tests.postgresql import PostgreSQL, only_with_postgresql, running_postgresql
+from tests.router.api.conftest import Start
+from tests.router.batches.servers import BatchServer, impatient, line, lines, starting
+
+NUM_LINES = 300
+
+
+@pytest.fixture
+def own_postgresql() -> Iterator[PostgreSQL]:
+    with running_postgresql() as server:
+        yield server
+
+
+async def check(batches: BatchServer, batch: Any) -> None:
+    """Waits for the batch, and checks that each line has one answer."""
+    batch = await batches.ended(batch)
+    assert (batch.status, batch.request_counts.completed) == ("completed", NUM_LINES)
+    answers = await batches.lines(batch.output_file_id)
+    assert [answer["custom_id"] for answer in answers] == [str(number) for number in range(NUM_LINES)]
+
+
+def num_failures(batches: BatchServer) -> float:
+    return batches.server.series()["penstock_store_failures"]
+
+
+@only_with_postgresql
+@pytest.mark.parametrize("seconds", [0.3, pytest.param(10.0, marks=pytest.mark.slow)])
+async def test_the_database_goes_away_amid_a_batch(start: Start, own_postgresql: PostgreSQL, seconds: float) -> None:
+    url = own_postgresql.new_database()
+    with impatient():
+        async with starting(start, lambda: Database.at_url(url)) as start_batches:
+            batches = await start_batches()
+            batches.server.fleet.may_answer.clear()
+            batch = await batches.until(
+                await batches.create(lines(range(NUM_LINES))), lambda batch: batch.status == "in_progress")
+            own_postgresql.stop()
+            batches.server.fleet.may_answer.set()
+            await until(lambda: num_failures(batches) >= 3)
+            assert await batches.server.generate(max_new_tokens=3)  # whoever needs no store hears nothing of it
+            response = await batches.server.client.get("/v1/files")
+            assert response.status == 503
+            assert response.headers["retry-after"] == "5"
+            await asyncio.sleep(seconds)
+            own_postgresql.start()
+            await check(batches, batch)
+
+
+async def test_the_disk_is_full_amid_a_batch(start: Start, tmp_path: Path) -> None:
+    most = 1 << 30
+
+    def bounded() -> Database:
+        database = Database.in_folder(tmp_path)
+
+        @event.listens_for(database._engine.sync_engine, "begin", insert=True)
+        def bound(connection: Connection) -> None:
+            connection.exec_driver_sql(f"PRAGMA max_page_count = {most}")
+
+        return database
+
+    with impatient():
+        async with starting(start, bounded) as start_batches:
+            batches = await start_batches()
+            batches.server.fleet.may_answer.clear()
+            batch = await batches.until(
+                await batches.create(lines(range(NUM_LINES))), lambda batch: batch.status == "in_progress")
+            most = 1  # which means no more than there are now
+            batches.server.fleet.may_answer.set()
+            await until(lambda: num_failures(batches) >= 3)
+            assert await batches.server.generate(max_new_tokens=3)
+            form = {"purpose": "batch", "file": io.BytesIO(b"x" * 100_000)}
+            response = await batches.server.client.post("/v1/files", data=form)
+            assert response.status == 507
+            assert (await response.json())["error"]["code"] == "store_full"
+            most = 1 << 30
+            await check(batches, batch)
+
+
+def resident_bytes() -> int:
+    words = Path("/proc/self/status").read_text().split()
+    return int(words[words.index("VmRSS:") + 1]) * 1024
+
+
+@pytest.fixture
+async def answered_at_once(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[BatchServer]:
+    """A server whose engine has nothing to do, since what it keeps of requests is not of interest here."""
+    async def answer(services: Services, line: Line) -> LineAnswer:
+        await asyncio.sleep(0)
+        return LineAnswer(line.custom_id, 200, "req_1", {"usage": {"prompt_tokens": 1, "completion_tokens": 1}})
+
+    monkeypatch.setattr(batch_run, "answer_line", answer)
+    with impatient():
+        async with starting(start, lambda: Database.in_folder(tmp_path)) as start_batches:
+            yield await start_batches()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+async def test_many_lines_take_no_more_memory_than_few(answered_at_once: BatchServer) -> None:
+    async def most_memory(number: int) -> int:
+        """Returns the most memory while a batch of so many lines is answered, beyond that before."""
+        content = b"\n".join(line(f"line-{each}", text="x" * 1000) for each in range(number))
+        batch = await answered_at_once.create(content)
+        del content
+        gc.collect()
+        before, most = resident_bytes(), 0
+        while batch.status not in ("completed", "failed"):
+            most = max(most, resident_bytes())
+            await asyncio.sleep(0.02)
+            batch = await answered_at_once.client.batches.retrieve(batch.id)
+        assert batch.request_counts.completed == number
+        return most - before
+
+    await most_memory(500)
+    few, many = await most_memory(500), await most_memory(50_000)
+    print(f"{few / 2**20:.1f} MiB for 500 lines, {many / 2**20:.1f} MiB for 50,000")
+    assert many - few < 16 << 20
