@@ -78,6 +78,11 @@ class RouterConfig(ServerSettings, RouterVariables):
         return f"front-{self.number}" if self.role == "front" else "engine"
 
     @property
+    def has_store(self) -> bool:
+        """Whether files and batches are kept anywhere."""
+        return self.data_dir is not None or self.database_url is not None
+
+    @property
     def environment(self) -> dict[str, str]:
         """The variables of the router's process: what it needs, and its secrets, which others can't see there."""
         folder = {} if self.metrics_folder is None else {METRICS_VARIABLE: str(self.metrics_folder)}

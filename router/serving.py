@@ -71,7 +71,8 @@ async def answer(
         others = service.tokenizer.most_memory(limits.payload_limit)
         if not is_shared:
             describe(config, facts, limits, others)
-        elif config.number == 0 and (found := memory_ceiling(limits, 0, others)):
+        elif config.number == 0 and (
+                found := memory_ceiling(limits, 0, others, has_batches=store is not None)):
             log.info("each of %d processes for clients: %s", config.api_workers, found)
         if config.number == 0:
             log.info("Serving at %s, for example:\n\n    %s\n", url(config),
@@ -119,7 +120,8 @@ def describe(config: RouterConfig, facts: Facts, limits: Limits, others: int = 0
         log.info("answers may change with the batch%s; their kernels and number formats (numerics): %s",
                  ", which --deterministic prevents" if facts.keeps_bits else ", as a trial has shown of this model",
                  facts.numerics)
-    if found := memory_ceiling(limits, facts.num_blocks, others):
+    has_batches = config.role == "alone" and config.has_store
+    if found := memory_ceiling(limits, facts.num_blocks, others, has_batches=has_batches):
         log.info("%s", found)
 
 

@@ -14,6 +14,7 @@ from aiohttp import web
 from penstock.router.api.openai.storage import STORE
 from penstock.router.batches.batch_run import FAREWELL_SECONDS, BatchRun, Window
 from penstock.router.generation.service import SERVICES, Services
+from penstock.router.memory_ceiling import WINDOW_BYTES
 from penstock.router.store.errors import StoreFailure
 from penstock.router.store.leases import Lease, LeaseLost, Leases
 from penstock.router.store.store import Store
@@ -28,8 +29,6 @@ SWEEP_SECONDS = 60.0
 """How often files are looked for that have expired."""
 FAULT_SECONDS = 60.0
 """How long a batch is left alone whose work has failed by a fault of the router."""
-WINDOW_BYTES = 32 << 20
-"""How many bytes of lines are asked at once."""
 
 
 class Runner:

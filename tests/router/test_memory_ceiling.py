@@ -28,3 +28,10 @@ def test_a_process_that_only_answers_clients_finds_nothing_cached() -> None:
     most, *parts = map(int, re.findall(r"(\d+)(?= MiB of memory| of program| for)", said))
     assert "cached" not in said
     assert 0 <= sum(parts) - most <= 5
+
+
+def test_lines_of_batches_are_requests_beside_those_of_clients() -> None:
+    said = memory_ceiling(LIMITS, 0, has_batches=True)
+    [lines] = map(int, re.findall(r"(\d+) for lines of batches", said))
+    assert lines == 128 * (64 + 512) // 1024 + 8 * 8
+    assert "lines" not in memory_ceiling(LIMITS, 0)
