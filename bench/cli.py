@@ -14,6 +14,7 @@ KERNELS = {
 @click.group(cls=LazyGroup, lazy={
     "serve": ("penstock.bench.load.command:main", "Send load to a server at any URL and measure its answers."),
     "engine": ("penstock.bench.engine.command:main", "Measure the engine without HTTP, beside vLLM and llama.cpp."),
+    "offline": ("penstock.bench.offline.command:main", "Measure LLM.generate beside the engine and transformers."),
     "kernels": ("penstock.bench.cli:kernels", "Measure single kernels of the processor's."),
 })
 def main() -> None:

@@ -8,6 +8,7 @@ import re
 import sys
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from io import StringIO
 
 import psutil
 import pytest
@@ -33,6 +34,14 @@ async def test_bytes_are_relayed_before_the_line_ends(capsysbinary):
             seen += capsysbinary.readouterr().err
         assert child.status is None
     assert child.ending == "was ended by SIGKILL"
+
+
+async def test_errors_are_relayed_to_a_stderr_that_takes_texts_alone(monkeypatch):
+    """As that of a notebook."""
+    monkeypatch.setattr(sys, "stderr", shown := StringIO())
+    async with started(python("print('one line', file=sys.stderr)")) as child:
+        await child.ended
+    assert shown.getvalue() == "one line\n"
 
 
 async def test_no_line_is_cut_by_another_childs(capsysbinary):

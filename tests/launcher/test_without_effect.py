@@ -134,6 +134,8 @@ COMMANDS: dict[str, dict[str, Acts]] = {
         "gap": Idle("--gap 0.1", "--gap is for --policy"), "json_file": Idle("--json x", "--json is for --policy"),
         "llama": Idle("--llama /tmp", "--llama needs --gguf"),
         "gguf": Idle(f"--gguf {__file__}", "--gguf is for --llama, which reads it")},
+    "bench offline": dict.fromkeys(("model", "threads", "rounds", "number", "batch", "prompt", "new", "transformers"),
+                                   ALWAYS),
     "bench kernels attention": {"threads": ALWAYS, "rounds": ALWAYS},
     "bench kernels linear": dict.fromkeys(("rows", "threads", "rounds", "contenders", "dtype", "hidden", "layers",
                                            "heads", "kv_heads", "head_size", "inner", "vocab"), ALWAYS),

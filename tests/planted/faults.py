@@ -341,6 +341,14 @@ FAULTS = (
     Fault("groups", "a-stuck-group-is-kept", "router/groups/member.py",
           "self.is_leaving or self.engine.is_stuck or not", "self.is_leaving or not", _GROUPS),
 
+    Fault("offline", "a-torn-line-stays", "offline/batch_files.py",
+          "    file.truncate(end)\n", "", ("tests/offline/test_batch_files.py",)),
+    Fault("offline", "answers-come-as-they-end", "offline/batch.py",
+          "[running[question.request_id].result() for question in questions]",
+          "[task.result() for task in running.values()]", ("tests/offline/test_llm.py",)),
+    Fault("offline", "a-seed-for-all-prompts", "offline/model.py",
+          "        self._num_prompts += 1\n", "", ("tests/offline/test_llm.py",)),
+
     Fault("deploy", "streams-are-cut-after-ten-seconds", "deploy/compose/docker-compose.yml",
           "  stop_grace_period: 100s\n  restart: unless-stopped\n\nx-monitor",
           "  restart: unless-stopped\n\nx-monitor", ("tests/deploy/test_compose.py",)),
