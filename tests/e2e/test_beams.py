@@ -69,7 +69,7 @@ async def check_cases(client: TestClient, made: list[tuple[str, dict[str, Any]]]
 
 
 async def test_answers_are_those_of_transformers(client: TestClient) -> None:
-    await check_cases(client, cases(6))
+    await check_cases(client, cases(4))
 
 
 @pytest.mark.slow
@@ -87,7 +87,7 @@ async def test_many_answers_are_those_of_transformers(client: TestClient, every_
 ], ids=str)
 async def test_what_changes_the_tokens(client: TestClient, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
     common = {"num_beams": 3, "num_return_sequences": 3, "max_new_tokens": 10}
-    for inputs in PROMPTS[:3]:
+    for inputs in PROMPTS[:2]:
         expected = transformers_answers(tokenizer()(inputs)["input_ids"], **common, **theirs)
         check(await generate(client, inputs, **common, **ours), expected, inputs)
 

@@ -23,6 +23,7 @@ BEAMS = {"num_beams": 3, "max_new_tokens": 2}
     ({"temperature": 0.5}, "`temperature` is not supported with `num_beams`: beam search draws no tokens"),
     ({"top_k": 5}, "`top_k` is not supported with `num_beams`: beam search draws no tokens"),
     ({"best_of": 2}, "`best_of` is not supported with `num_beams`"),
+    ({"n": 2}, "`n` is not supported with `num_beams`"),
     ({"watermark": True}, "`watermark` is not supported with `num_beams`"),
     ({"top_n_tokens": 2}, "`top_n_tokens` is not supported with `num_beams`"),
     ({"decoder_input_details": True}, "`decoder_input_details` is not supported with `num_beams`"),
