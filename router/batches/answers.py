@@ -9,7 +9,7 @@ import orjson
 
 from penstock.router import request_id
 from penstock.router.api.http.failures import to_router_error
-from penstock.router.api.openai.failures import openai_body, openai_status
+from penstock.router.api.openai.failures import told
 from penstock.router.api.openai.whole_answers import whole_answer
 from penstock.router.batches.lines import Line
 from penstock.router.errors import Dropped, Overloaded, Unhealthy
@@ -73,8 +73,8 @@ async def answer_line(services: Services, line: Line) -> LineAnswer:
             status = error.status
             raise
         except Exception as error:
-            failure = to_router_error(error)
-            status, body = openai_status(failure), openai_body(failure)
+            is_tgi = services.first.limits.tgi_openai_routes
+            status, body = told(to_router_error(error), is_tgi)
         finally:
             request_log.write(record, request_log.status_of(record, status))
         return LineAnswer(line.custom_id, status, name, body)

@@ -34,17 +34,22 @@ def speaks_openai(request: web.Request) -> bool:
 
 def openai_response(error: RouterError) -> web.Response:
     """Returns an answer in OpenAI's shape."""
-    return json_response(openai_body(error), status=openai_status(error), headers=headers_of(error))
+    status, body = told(error)
+    return json_response(body, status=status, headers=headers_of(error))
 
 
-def openai_status(error: RouterError) -> int:
-    """Returns the status of a failure. OpenAI has 400 where TGI has 422."""
-    return HTTPStatus.BAD_REQUEST if error.status == HTTPStatus.UNPROCESSABLE_ENTITY else error.status
+def told(error: RouterError, is_tgi: bool = False) -> tuple[int, dict[str, Any]]:
+    """Returns the status and the body by which a client is told of a failure, with `is_tgi` as TGI tells it. OpenAI has
+    400 where TGI has 422."""
+    if is_tgi:
+        return error.status, error.body()
+    is_invalid = error.status == HTTPStatus.UNPROCESSABLE_ENTITY
+    return (HTTPStatus.BAD_REQUEST if is_invalid else error.status), _body(error)
 
 
 def openai_event(error: RouterError) -> bytes:
     """Returns the data of the event that tells of a failure, which also says of which request."""
-    return orjson.dumps({**openai_body(error), "request_id": request_id.current()})
+    return orjson.dumps({**_body(error), "request_id": request_id.current()})
 
 
 def tgi_event(error: RouterError) -> bytes:
@@ -52,8 +57,7 @@ def tgi_event(error: RouterError) -> bytes:
     return orjson.dumps({"error": {"message": str(error), "http_status_code": HTTPStatus.UNPROCESSABLE_ENTITY}})
 
 
-def openai_body(error: RouterError) -> dict[str, Any]:
-    """Returns the object that tells of a failure in OpenAI's shape."""
+def _body(error: RouterError) -> dict[str, Any]:
     is_ours = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR or isinstance(error, GenerationError)
     kind = "server_error" if is_ours else _TYPES.get(error.status, "invalid_request_error")
     return {"error": {"message": error.reason, "type": kind, "param": error.param, "code": error.code}}

@@ -47,7 +47,7 @@ async def whole_answer(
     services: Services, url: str, content: Any, wish: Wish | None = None, *, is_background: bool = False
 ) -> Whole:
     """Answers a body that was parsed as JSON as the route at `url`, one of ROUTES, does. Raises RouterError; a client
-    of HTTP is told of it by `openai_status` and `openai_body`.
+    of HTTP is told of it by `failures.told`.
 
     If it `is_background` it comes after all other requests and takes none of their permits, as `Asking` says.
     """

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -74,6 +75,15 @@ async def test_the_error_of_a_line_is_that_of_http(chatty: Server, url: str, bod
     assert (answer.status, answer.body) == (response.status, await response.json())
     assert answer.status == 400
     assert answer.has_failed
+
+
+async def test_errors_are_told_in_the_servers_manner(start: Start) -> None:
+    server = await start(limits=replace(LIMITS, tgi_openai_routes=True))
+    body = {"prompt": "One", "temperature": -1.0}
+    response = await server.post("/v1/completions", body)
+    answer = await answer_line(services_of(server), Line(1, "a", "/v1/completions", body))
+    assert (answer.status, answer.body) == (response.status, await response.json())
+    assert answer.status == 422
 
 
 async def test_a_fault_of_the_server_is_an_answer(chatty: Server, monkeypatch: pytest.MonkeyPatch) -> None:
