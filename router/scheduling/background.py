@@ -23,7 +23,7 @@ MOMENT_SECONDS = 10.0
 """For how long, of the time of steps, others are expected back after they have left."""
 LENGTHENING = 1.1
 """How much longer a step may take for the background's rows in it, as a factor."""
-PART_OF_PROMPT = 0.25
+PART_OF_PROMPT = 0.5
 """How long a step with the background's rows alone may take while others are expected, as a part of the time of a step
 with a prompt of theirs, which it keeps waiting; as long as that of a single row in any case."""
 WEIGHT = 0.1

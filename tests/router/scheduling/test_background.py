@@ -134,7 +134,7 @@ def test_a_step_of_the_background_alone_takes_a_part_of_the_time_of_a_prompt_of_
         scheduler.add(make_sequence(id, length=150, max_new=1))
         own_step(scheduler)
     [row] = own_step(scheduler).rows
-    assert 25 < row.num_inputs <= 1 + (PART_OF_PROMPT * (1 + 15) - 1) / 0.1
+    assert 60 < row.num_inputs <= 1 + (PART_OF_PROMPT * (1 + 15) - 1) / 0.1
 
 
 def test_one_that_needs_all_of_the_memory_runs_when_nothing_else_does() -> None:
