@@ -28,6 +28,7 @@ MODEL = str(DEMO_MODEL)
 SMALL = {"kv_memory": "16MiB", "threads": 1, "max_num_seqs": 8}
 LONG = SamplingParams(temperature=0, max_tokens=400, ignore_eos=True)
 PROMPTS = [f"def function_{number}(" for number in range(8)]
+SHARED: set[int] = set()
 BEGINNING = f"""
 import sys
 from penstock import LLM, SamplingParams
@@ -107,12 +108,20 @@ async def test_ctrl_c_ends_a_program_that_loads(tmp_path: Path) -> None:
 
 
 def shards() -> list[psutil.Process]:
+    """The shards of this process, but for those that other tests share."""
     found = []
     for each in psutil.Process().children():
         with suppress(psutil.Error):  # it ends
-            if "penstock.shard" in each.cmdline():
+            if "penstock.shard" in each.cmdline() and each.pid not in SHARED:
                 found.append(each)
     return found
+
+
+@pytest.fixture(autouse=True)
+def _note_shared() -> Iterator[None]:
+    SHARED.update(each.pid for each in shards())
+    yield
+    SHARED.clear()
 
 
 def kill_shards(number: int, is_over: Callable[[], bool]) -> None:
