@@ -12,7 +12,7 @@ UNREAD = no_answer(None, "invalid_json_line", "line 4: it can't be read")
 KEYS = {key_of("a", None), key_of(None, "line 4: it can't be read")}
 
 
-@pytest.mark.parametrize("torn", [b"", b"{", WHOLE[:-1], WHOLE[:40]])
+@pytest.mark.parametrize("torn", [b"", b"{", WHOLE[:-1], WHOLE[:40]], ids=len)
 def test_a_torn_line_is_cut_off_and_written_anew(tmp_path: Path, torn: bytes) -> None:
     path = tmp_path / "out.jsonl"
     path.write_bytes(WHOLE + UNREAD + torn)
@@ -22,7 +22,7 @@ def test_a_torn_line_is_cut_off_and_written_anew(tmp_path: Path, torn: bytes) ->
         assert answers.read() == path.read_bytes() == WHOLE + UNREAD + WHOLE
 
 
-@pytest.mark.parametrize("content", [b"my text\n", b"{}\n", WHOLE + b"[]\n", b'{"custom_id": "a"}\n'])
+@pytest.mark.parametrize("content", [b"my text\n", b"{}\n", WHOLE + b"[]\n", b'{"custom_id": "a"}\n'], ids=len)
 def test_a_file_of_something_else_is_left_as_it_is(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "out.jsonl"
     path.write_bytes(content)
