@@ -36,7 +36,7 @@ class AdmissionRound:
         self._reserve = sum(memory.reserve_of(s) for s in batch.running if is_of_background or not s.is_background)
         if is_of_background and batch.running:
             self._reserve += KEPT_FOR_GROWTH * background.kept_blocks
-        self._coming = {memory.coming(s) for s in batch.running}
+        self._coming = {memory.coming(s) for s in batch.running if not s.is_undecided}
         self._adapters = AdapterFairness(batch.adapters, MAX_PASSED)
         self._passed: list[Sequence] = []
         self._is_overdue = False

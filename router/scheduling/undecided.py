@@ -1,12 +1,14 @@
 """Which beams make room for sequences that wait.
 
 A beam whose candidates have come is undecided until all other beams of its search are as far. Meanwhile it computes
-nothing, and holds a slot and blocks, which the others may need: so it has no right to them where others wait.
+nothing, and holds a slot, blocks and its adapter, where the others may need them or wait for those who do: so it has
+no right to them where others wait.
 """
 
 from collections.abc import Callable
 from collections.abc import Sequence as Items
 
+from penstock.router.scheduling.adapter_fairness import adapter_victim
 from penstock.router.scheduling.admission import AdmissionRound
 from penstock.router.scheduling.batch import Batch, by_order
 from penstock.router.scheduling.sequence import Sequence
@@ -19,27 +21,35 @@ def make_room(
     batch: Batch, waiting: Items[Sequence], admissions: Callable[[], AdmissionRound], is_stalled: bool
 ) -> bool:
     """Preempts undecided beams, the last first, until the first of the waiting sequences that may run has room, as a
-    round of `admissions` says. Returns whether any gave way.
+    round of `admissions` says, and those before it have room for their adapters. Returns whether any gave way.
 
     Only those give way that do not come before it: so do beams of one search to each other. Where all `is_stalled`, as
     nothing runs, others do so too, for they may wait for one that waits for a trial.
     """
     undecided = [sequence for sequence in batch.running if sequence.is_undecided]
     num_undecided = len(undecided)
-    while undecided:
-        first = _first_without_room(admissions(), waiting)
-        if first is None or (by_order(undecided[-1]) < by_order(first) and not is_stalled):
-            break
-        batch.evict(undecided.pop())
+    while undecided and (victim := _victim(batch, undecided, waiting, admissions(), is_stalled)) is not None:
+        undecided.remove(victim)
+        batch.evict(victim)
     return len(undecided) < num_undecided
 
 
-def _first_without_room(admissions: AdmissionRound, waiting: Items[Sequence]) -> Sequence | None:
-    """Returns the first of those that may run, if it has no room."""
+def _victim(
+    batch: Batch, undecided: Items[Sequence], waiting: Items[Sequence], admissions: AdmissionRound, is_stalled: bool
+) -> Sequence | None:
+    """Returns the undecided beam that is to give way next, if any is."""
     for sequence in waiting:
         reason = admissions.obstacle_to(sequence) or admissions.obstacle_to_all(budget=1)
-        if reason in _NO_ROOM:
-            return sequence
-        if reason is None:
+        if reason is WaitReason.ADAPTER:
+            victim = adapter_victim(sequence, undecided, batch.adapters)
+        elif reason in _NO_ROOM:
+            victim = undecided[-1]
+        elif reason is None:
+            return None
+        else:
+            continue
+        if victim is not None and (is_stalled or by_order(victim) >= by_order(sequence)):
+            return victim
+        if reason is not WaitReason.ADAPTER:
             return None
     return None

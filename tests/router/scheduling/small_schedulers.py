@@ -13,6 +13,7 @@ from penstock.router.scheduling.confirmed import Sampled
 from penstock.router.scheduling.prefix_cache import PrefixCache
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence
+from tests.adapter_inputs import adapter_input
 
 GREEDY = Sampling()
 
@@ -25,12 +26,13 @@ def make_scheduler(num_blocks: int = 100, max_slots: int = 4, max_step_tokens: i
 def make_sequence(
     id: int, length: int = 4, max_new: int = 8, sampling: Sampling = GREEDY, *, tokens: Items[int] | None = None,
     image: bytes = b"", ignore_eos: bool = False, confirmed_only: bool = False, priority: int = 0, age: int = -1,
-    is_beam: bool = False,
+    is_beam: bool = False, adapter: int = 0,
 ) -> Sequence:
     """Prompt of sequence 3, unless `tokens` are given: 300, 301, 302, …"""
     prompt = list(tokens) if tokens is not None else [100 * id + i for i in range(length)]
     return Sequence(id=id, tokens=prompt, prompt_length=len(prompt), max_length=len(prompt) + max_new,
-                    sampling=sampling, side_inputs=(SideInput("image", b"", image),) if image else (),
+                    sampling=sampling,
+                    side_inputs=(SideInput("image", b"", image),) if image else adapter_input(adapter),
                     ignore_eos=ignore_eos, confirmed_only=confirmed_only, priority=priority, age=age, is_beam=is_beam)
 
 

@@ -4,12 +4,18 @@ import random
 
 import pytest
 
+from penstock.contract.plan import Plan
 from penstock.contract.row_result import RowResult
 from penstock.contract.sampling import Sampling
 from penstock.contract.step_result import StepResult
+from penstock.router.scheduling import admission
+from penstock.router.scheduling import scheduler as scheduler_module
 from penstock.router.scheduling.beam_search import BeamSettings
 from penstock.router.scheduling.confirmed import Candidates
+from penstock.router.scheduling.finish_reason import FinishReason
+from penstock.router.scheduling.residency import Residency
 from penstock.router.scheduling.scheduler import Scheduler
+from penstock.router.scheduling.sequence import Status
 from penstock.router.scheduling.wait_reasons import WaitReason
 from tests.router.scheduling import faulty_schedulers
 from tests.router.scheduling.beam_simulation import BeamSimulation, MixedBeamSimulation
@@ -52,6 +58,14 @@ def test_beams_get_along_with_priorities_and_the_background(seed: int, depth: in
         assert simulation.counts[what] > 5, f"too little happened: {simulation.counts}"
 
 
+def test_beams_get_along_with_requests_that_may_be_passed_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in admission, scheduler_module:
+        monkeypatch.setattr(module, "MAX_PASSED", 3)
+    simulation = BeamSimulation(5, 2)
+    simulation.run(700)
+    assert simulation.counts["answers"] > 5, f"too little happened: {simulation.counts}"
+
+
 @pytest.mark.parametrize(("faulty", "message"), [
     (faulty_schedulers.ForkWithoutCopy, "reads block .+ at"),
     (faulty_schedulers.StallsWithBeams, "wait for ever"),
@@ -86,6 +100,11 @@ def test_beams_share_their_blocks() -> None:
     assert four <= 1.4 * one, f"{four} blocks of four beams"
 
 
+def with_candidates(plan: Plan) -> StepResult:
+    """The same candidate behind each row."""
+    return StepResult(plan.step_id, tuple(RowResult(row.slot, (7,), (-0.1,), (((7, -0.1),),)) for row in plan.rows))
+
+
 def test_a_beam_gets_no_row_until_a_candidate_is_chosen() -> None:
     scheduler = make_scheduler()
     beam = make_sequence(0, 5, sampling=Sampling(top_n=4), is_beam=True)
@@ -108,9 +127,63 @@ def test_undecided_beams_give_way_to_those_that_are_not_younger() -> None:
         scheduler.add(make_sequence(id, 5, sampling=Sampling(top_n=4), is_beam=id < 3, age=age))
     plan = planned(scheduler)
     assert [each.sequence_id for each in plan.admitted] == [0, 1]
-    scheduler.commit(StepResult(plan.step_id, tuple(
-        RowResult(row.slot, (7,), (-0.1,), (((7, -0.1),),)) for row in plan.rows)))
+    scheduler.commit(with_candidates(plan))
     plan = planned(scheduler)
     assert plan.preempted == (1,), "the youngest makes room, and no more than one"
     assert [each.sequence_id for each in plan.admitted] == [2]
     assert scheduler.occupancy.waits[WaitReason.SLOTS] == 2, "the last one is younger than the beams"
+
+
+def test_undecided_beams_let_go_of_their_adapter_for_an_older_request() -> None:
+    """The older one is passed no more, so the other beams of the search wait for it, and the undecided ones for them.
+    """
+    residency = Residency(1)
+    residency.know(1, 1)
+    residency.know(2, 1)
+    scheduler = Scheduler(block_size=4, num_blocks=100, max_slots=2, max_step_tokens=16, adapters=residency)
+    residency.orders([1])
+    residency.loaded(1)
+    for id in 0, 1, 2:
+        scheduler.add(make_sequence(id, 5, sampling=Sampling(top_n=4), is_beam=True, age=5, adapter=1))
+    scheduler.commit(with_candidates(planned(scheduler)))
+    older = make_sequence(3, age=1, adapter=2)
+    older.num_passed = admission.MAX_PASSED
+    scheduler.add(older)
+    assert scheduler.plan() is None
+    assert scheduler.order_adapters().unload == (1,), "beams that compute nothing hold it"
+    residency.unloaded(1)
+    assert scheduler.order_adapters().load == (2,)
+    residency.loaded(2)
+    assert [each.sequence_id for each in planned(scheduler).admitted] == [3]
+
+
+def test_no_beam_waits_for_a_block_of_an_undecided_one() -> None:
+    """Such a block is shared only when the search has chosen, for which all beams have to be computed."""
+    scheduler = make_scheduler(max_slots=3)
+    prompt = [*range(100, 108)]
+
+    def compute() -> None:
+        scheduler.commit(with_candidates(planned(scheduler)))
+
+    scheduler.add(make_sequence(0, tokens=prompt, max_new=50))
+    compute()
+    compute()
+    beam = make_sequence(1, tokens=prompt, max_new=50, sampling=Sampling(top_n=4), is_beam=True)
+    scheduler.add(beam)
+    compute()
+    for _ in range(5):
+        scheduler.extend(beam.id, 7)
+        compute()
+    scheduler.extend(beam.id, 7)
+    forks = [make_sequence(id, tokens=prompt, max_new=50, sampling=Sampling(top_n=4), is_beam=True, age=beam.age)
+             for id in (2, 3)]
+    for token_id, fork in enumerate(forks, 8):
+        fork.tokens = [*beam.tokens[:-1], token_id]
+        scheduler.fork(fork, beam.id)
+    assert [fork.status for fork in forks] == [Status.RUNNING, Status.WAITING]
+    compute()
+    assert forks[0].is_undecided
+    scheduler.finish(0, FinishReason.CANCELLED)
+    scheduler.memory.cache.evict(100)
+    compute()
+    assert forks[1].is_undecided
