@@ -159,7 +159,7 @@ class Scheduler:
     def _limit_background(self, builder: PlanBuilder) -> None:
         """Limits the step's budget to as many tokens as the background may have."""
         builder.budget = self._background.tokens_beside(builder, is_first=not self._in_flight)
-        if self.speculation is not None:
+        if self.speculation is not None and builder.rows:  # of which some may bring guesses, and many samples
             builder.budget = min(builder.budget, self.speculation.samples_left(builder.rows))
 
     def _choose_guesses(

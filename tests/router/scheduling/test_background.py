@@ -7,6 +7,7 @@ from penstock.router.scheduling.background import KEPT_PART, LENGTHENING, MOMENT
 from penstock.router.scheduling.priorities import BACKGROUND
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence, Status
+from penstock.router.scheduling.speculation.speculation import Speculation
 from penstock.router.scheduling.wait_reasons import WaitReason
 from tests.router.scheduling.small_schedulers import answer, make_scheduler, make_sequence, planned, step
 
@@ -34,6 +35,14 @@ def test_the_background_has_everything_while_nobody_else_is_there() -> None:
         scheduler.add(line(id))
     assert len(planned(scheduler).rows) == 4
     assert len(planned(scheduler).rows) == 4, "a second step is planned while the first is in flight"
+
+
+def test_prompts_of_the_background_alone_fill_a_step_where_guesses_are_made() -> None:
+    scheduler = Scheduler(block_size=16, num_blocks=200, max_slots=32, max_step_tokens=2048,
+                          speculation=Speculation(4, 32))
+    for id in range(4):
+        scheduler.add(line(id, length=500))
+    assert [row.num_inputs for row in planned(scheduler).rows] == [500] * 4
 
 
 def test_who_waits_for_a_slot_takes_one_of_the_background_that_came_last() -> None:
