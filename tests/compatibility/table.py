@@ -16,6 +16,9 @@ from tests.compatibility.inventory import Entry
 from tests.compatibility.reasons import Reason
 
 PAGE = Path(__file__).parents[2] / "docs" / "compatibility.md"
+REFUSED = {"in chats": REFUSED_IN_CHATS, "in completions": REFUSED_IN_COMPLETIONS,
+           "in TGI's `parameters`": REFUSED_IN_PARAMETERS, "beside `inputs`": REFUSED_BESIDE_INPUTS}
+"""The names of other fields that are refused, by their place."""
 _STATUSES = YES, ACCEPTED, NO, NEVER = "yes", "accepted", "no", "deliberately not"
 
 _BEGINNING = """# What of Text Generation Inference is there
@@ -66,7 +69,7 @@ def check(entries: Sequence[Entry], reasons: Mapping[tuple[str, str], Reason]) -
 
 def render(entries: Sequence[Entry], reasons: Mapping[tuple[str, str], Reason]) -> str:
     check(entries, reasons)
-    return "".join([_BEGINNING, _summary(entries, reasons), *_sections(entries, reasons), *_other_fields(), _BEHAVIOURS,
+    return "".join([_BEGINNING, _summary(entries, reasons), *_sections(entries, reasons), *other_fields(), _BEHAVIOURS,
                     *(_row(each) for each in BEHAVIOURS)])
 
 
@@ -104,13 +107,12 @@ def _sections(entries: Sequence[Entry], reasons: Mapping[tuple[str, str], Reason
                 yield f"| {where} | {status} | {', '.join(names)} | {text} |\n"
 
 
-def _other_fields() -> Iterator[str]:
+def other_fields() -> Iterator[str]:
     yield _OTHERS
-    common = REFUSED_BESIDE_INPUTS.keys()
-    for where, names in (("refused", common), ("refused in chats", REFUSED_IN_CHATS.keys() - common),
-                         ("refused in completions", REFUSED_IN_COMPLETIONS.keys() - common),
-                         ("refused in TGI's `parameters`", REFUSED_IN_PARAMETERS.keys() - common)):
-        yield f"| {where} | {_listed(names)} |\n"
+    common = set.intersection(*map(set, REFUSED.values()))
+    yield f"| refused | {_listed(common)} |\n"
+    for where, names in REFUSED.items():
+        yield f"| refused {where} | {_listed(names.keys() - common)} |\n"
     for reason in dict.fromkeys(IGNORED.values()):
         yield f"| ignored: {reason} | {_listed(name for name, why in IGNORED.items() if why == reason)} |\n"
 

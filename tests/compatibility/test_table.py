@@ -1,6 +1,7 @@
 """The page of what is there of TGI is what the code says; every gap has a reason, and every behaviour a test."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from tests.compatibility.behaviours import BEHAVIOURS
 from tests.compatibility.inventory import Entry, inventory, looked_at, treatment
 from tests.compatibility.reasons import REASONS, Reason
-from tests.compatibility.table import PAGE, Unknown, check, render
+from tests.compatibility.table import PAGE, REFUSED, Unknown, check, other_fields, render
 from tests.compatibility.values import BODIES
 
 TESTS = Path(__file__).parents[1]
@@ -26,6 +27,15 @@ async def test_page_is_what_is_so():
 def test_gaps_and_reasons_go_together(is_served, reasons, message):
     with pytest.raises(Unknown, match=message):
         check([Entry("Flags", "--a", is_served)], reasons)
+
+
+def test_a_field_is_listed_as_refused_where_it_is_refused():
+    rows = dict(line.strip("|\n ").split(" | ") for line in other_fields() if line.startswith("| refused"))
+    listed = {where.removeprefix("refused").strip(): {*re.findall(r"`(\w+)`", names)} for where, names in rows.items()}
+    common = listed.pop("")
+    assert {where: names | common for where, names in listed.items()} == {
+        where: {*names} for where, names in REFUSED.items()}
+    assert "length_penalty" in listed["beside `inputs`"], "it is taken in other places"
 
 
 @pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=lambda each: each.test)
