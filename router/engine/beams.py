@@ -114,19 +114,19 @@ class Beams:
         for each in going:
             go_on = self._fork if each.beam in extended else self._extend
             extended.add(each.beam)
-            self._beams.append(go_on(before[each.beam], each.token_id, texts[each.beam, each.token_id][0]))
+            go_on(before[each.beam], each.token_id, texts[each.beam, each.token_id][0])
         return None
 
-    def _extend(self, beam: _Beam, token_id: int, text: StopText | None) -> _Beam:
-        self._scheduler.extend(beam.id, token_id)
+    def _extend(self, beam: _Beam, token_id: int, text: StopText | None) -> None:
         cursor = beam.cursor and beam.cursor.follow(beam.id, token_id)
-        return _Beam(beam.sequence, cursor, text)
+        self._beams.append(_Beam(beam.sequence, cursor, text))
+        self._scheduler.extend(beam.id, token_id)
 
-    def _fork(self, beam: _Beam, token_id: int, text: StopText | None) -> _Beam:
+    def _fork(self, beam: _Beam, token_id: int, text: StopText | None) -> None:
         """Begins a beam that goes on otherwise than another one, which has been extended."""
         fork = self._sequence([*beam.sequence.tokens[:-1], token_id], replace(beam.sequence.record))
+        self._beams.append(_Beam(fork, beam.cursor and beam.cursor.follow(fork.id, token_id), text))
         self._scheduler.fork(fork, beam.id)
-        return _Beam(fork, beam.cursor and beam.cursor.follow(fork.id, token_id), text)
 
     def _sequence(self, tokens: list[int], record: DeathRecord) -> Sequence:
         return sequence_of(self._request, self._new_id(), self._age, record, tokens, beam_sampling=self._sampling)

@@ -92,8 +92,7 @@ class RequestTable(dict[int, RequestState]):
         try:
             reason = state.receiver.push(sampled)
         except Exception as error:
-            log.exception("request %d failed in the text path", sampled.sequence_id)
-            self.fail(sampled.sequence_id, GenerationError(f"{type(error).__name__} in the text path"))
+            self._fail_in_text(sampled.sequence_id, error)
             return
         if reason is not None:
             self._end(sampled.sequence_id, reason)
@@ -110,7 +109,10 @@ class RequestTable(dict[int, RequestState]):
             answers = state.beams.advance()
         except Exception as error:
             log.exception("request %d failed in its beam search", found.sequence_id)
-            self.fail(found.sequence_id, GenerationError(f"{type(error).__name__} in the beam search"))
+            state.receiver.fail(GenerationError(f"{type(error).__name__} in the beam search"))
+            for sequence_id in {*before, *state.beams.ids}:  # some beams may have changed before, and others not yet
+                self.pop(sequence_id, None)
+                self._finish(sequence_id, FinishReason.ERROR)
             return
         if answers is not None:
             self.found(found.sequence_id, answers)
@@ -121,7 +123,8 @@ class RequestTable(dict[int, RequestState]):
         self.update(dict.fromkeys(state.beams.ids, state))
 
     def found(self, sequence_id: int, answers: Items[FoundAnswer]) -> None:
-        """Gives its answers to the receiver of a beam search, which end it. Does nothing if the request has ended."""
+        """Gives its answers to the receiver of a beam search, which end it; an exception on the way ends this request
+        alone. Does nothing if the request has ended."""
         state = self.get(sequence_id)
         if state is None:
             return
@@ -129,8 +132,16 @@ class RequestTable(dict[int, RequestState]):
         if not answers:
             self.fail(sequence_id, GenerationError("Server error: no answer follows the grammar any further"))
             return
-        state.receiver.take_answers(answers)
+        try:
+            state.receiver.take_answers(answers)
+        except Exception as error:
+            self._fail_in_text(sequence_id, error)
+            return
         self._end(sequence_id, answers[0].finish_reason)
+
+    def _fail_in_text(self, sequence_id: int, error: Exception) -> None:
+        log.error("request %d failed in the text path", sequence_id, exc_info=error)
+        self.fail(sequence_id, GenerationError(f"{type(error).__name__} in the text path"))
 
     def _goes_on(self, state: RequestState) -> None:
         """Notes for how long an answer has paused that has moved here."""

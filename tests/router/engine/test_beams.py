@@ -12,12 +12,13 @@ from penstock.router.engine.any_engine import AnyEngine
 from penstock.router.engine.engine import Engine
 from penstock.router.engine.request import Request
 from penstock.router.engine.stream import Stream
-from penstock.router.engine.text_path import TextPath
+from penstock.router.engine.text_path import Piece, TextPath
 from penstock.router.engine.transfer import Transfer
 from penstock.router.errors import GenerationError, KilledGroup
 from penstock.router.fleet.errors import FleetError
 from penstock.router.scheduling.beam_search import BeamSettings
 from penstock.router.scheduling.finish_reason import FinishReason
+from penstock.router.scheduling.scheduler import Scheduler
 from tests.eventually import until
 from tests.fakes import LIMITS
 from tests.router.engine.mirror_fleet import MIRRORED, MirrorFleet
@@ -49,10 +50,10 @@ def expected(asked: Request) -> list[Answer]:
             for each in SimulatedSearch(asked.beams, client).undisturbed()]
 
 
-def ask(engine: AnyEngine | Engine, asked: Request) -> list[Stream]:
+def ask(engine: AnyEngine | Engine, asked: Request, start_text: type[TextPath] = TextPath) -> list[Stream]:
     """Submits a search; returns the streams of its answers."""
     assert asked.beams is not None
-    streams = [Stream(asked, TextPath(TOKENIZER, asked)) for _ in range(asked.beams.num_answers)]
+    streams = [Stream(asked, start_text(TOKENIZER, asked)) for _ in range(asked.beams.num_answers)]
     streams[0].siblings = streams[1:]
     if isinstance(engine, Engine):
         engine.take(Transfer(streams[0], (), age=next(AGES)))
@@ -155,6 +156,36 @@ async def test_what_is_not_a_number_fails_the_search_alone() -> None:
             await answers(streams)
         poisoned[0] = None
         assert await asyncio.gather(*tasks) == [*map(expected, others)]
+        await check_idle(engine)
+
+
+async def test_what_fails_in_the_text_path_ends_the_search_alone() -> None:
+    class Failing(TextPath):
+        def push(self, token_id: int) -> Piece:
+            raise RuntimeError("boom")
+
+    async with running_engine(MirrorFleet(), 2, facts=MIRRORED) as engine:
+        failing, fine = ask(engine, request(0), Failing), ask(engine, request(1))
+        with pytest.raises(GenerationError, match="RuntimeError in the text path"):
+            await answers(failing)
+        assert await answers(fine) == expected(request(1))
+        await check_idle(engine)
+
+
+@pytest.mark.parametrize("verb", ["extend", "fork"])
+async def test_what_fails_amid_a_choice_ends_the_search_alone(verb: str) -> None:
+    def fail(self: Scheduler, *arguments: object) -> None:
+        undo.undo()
+        raise RuntimeError("boom")
+
+    async with running_engine(MirrorFleet(), 2, facts=MIRRORED) as engine:
+        failing = ask(engine, request(0))
+        await until(lambda: len(engine._requests) == 4)
+        with pytest.MonkeyPatch.context() as undo:
+            undo.setattr(Scheduler, verb, fail)
+            with pytest.raises(GenerationError, match="RuntimeError in the beam search"):
+                await answers(failing)
+        assert await answers(ask(engine, request(1))) == expected(request(1))
         await check_idle(engine)
 
 
