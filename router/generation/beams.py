@@ -6,6 +6,10 @@ from penstock.router.generation.spec import GenerationSpec
 from penstock.router.limits import Limits
 from penstock.router.scheduling.beam_search import BeamSettings
 
+MAX_BEAMS = 128
+MAX_CANDIDATES = 1024
+"""How many of the likeliest tokens each beam may need for the answers that may end: the search chooses among those of
+all beams while others wait for the router."""
 MAX_LENGTH_PENALTY = 10.0
 _SAMPLES = ("temperature", "top_k", "top_p", "typical_p", "min_p")
 
@@ -25,10 +29,14 @@ def check_beams(spec: GenerationSpec, limits: Limits, is_stream: bool) -> None:
     if p.num_beams is None:
         _check_without(p)
         return
-    most = limits.max_concurrent_requests
+    most = min(MAX_BEAMS, limits.max_concurrent_requests)
     if not 1 <= p.num_beams <= most:
         raise ValidationError(f"`{name}` must be >= 1 and <= {most}. Given: {p.num_beams}",
                               "integer_below_min_value" if p.num_beams < 1 else "integer_above_max_value")
+    num_candidates = p.num_beams * (1 + len({*p.stop_token_ids}))
+    if p.num_beams > 1 and num_candidates > MAX_CANDIDATES:
+        raise ValidationError(f"`{name}` times 1 + the number of `stop_token_ids` must be <= {MAX_CANDIDATES}. "
+                              f"Given: {num_candidates}", "integer_above_max_value")
     if p.num_return_sequences is not None and not 1 <= p.num_return_sequences <= p.num_beams:
         raise ValidationError(f"`num_return_sequences` must be >= 1 and <= `num_beams`, {p.num_beams}. "
                               f"Given: {p.num_return_sequences}", "integer_above_max_value")

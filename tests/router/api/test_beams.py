@@ -1,5 +1,6 @@
 """Beam searches as clients ask for them: what is refused, and by which sentence; what an answer looks like."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ BEAMS = {"num_beams": 3, "max_new_tokens": 2}
      "`num_return_sequences` must be >= 1 and <= `num_beams`, 3. Given: 4"),
     ({"num_return_sequences": 2},
      "`num_return_sequences` > 1 needs `details` to be true: they have the answers that are not the best"),
+    ({"num_beams": 64, "stop_token_ids": [*range(16), 0]},
+     "`num_beams` times 1 + the number of `stop_token_ids` must be <= 1024. Given: 1088"),
     ({"length_penalty": 11.0}, "`length_penalty` must be >= -10.0 and <= 10.0. Given: 11.0"),
     ({"do_sample": True}, "`do_sample` is not supported with `num_beams`: beam search draws no tokens"),
     ({"temperature": 0.5}, "`temperature` is not supported with `num_beams`: beam search draws no tokens"),
@@ -40,6 +43,13 @@ async def test_tgis_routes_refuse(server: Server, more: dict[str, Any], told: st
     assert (response.status, await response.json()) == (422, {
         "error": f"Input validation error: {told}", "error_type": "validation"})
     await server.until_idle()
+
+
+async def test_there_are_at_most_128_beams_however_many_requests_there_may_be(start: Start) -> None:
+    server = await start(limits=replace(LIMITS, max_concurrent_requests=1000))
+    response = await server.post("/generate", {"inputs": "a", "parameters": {"num_beams": 129}})
+    assert (response.status, (await response.json())["error"]) == (
+        422, "Input validation error: `num_beams` must be >= 1 and <= 128. Given: 129")
 
 
 @pytest.mark.parametrize("value", ["sometimes", 1, []])
