@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.contract.row import Row
 from penstock.contract.sampling import Sampling
 from penstock.router.engine.any_engine import AnyEngine
 from penstock.router.engine.engine import Engine
@@ -142,19 +143,20 @@ async def test_a_client_that_leaves_ends_all_beams() -> None:
 
 
 async def test_what_is_not_a_number_fails_the_search_alone() -> None:
-    fleet, others = MirrorFleet(), [request(number) for number in (1, 2)]
-    fleet.is_nan = lambda row: row.start >= 24 and row.slot == poisoned[0]
-    poisoned: list[int | None] = [None]
+    """That of one of its beams, which has come to 24 tokens; the prompts of others have more."""
+    fleet, others = MirrorFleet(), [request(number) for number in (3, 4)]
+    poisoned: list[Row] = []
+
+    def is_nan(row: Row) -> bool:
+        is_first = row.end == 24 and not poisoned
+        poisoned.extend([row] * is_first)
+        return is_first
+
+    fleet.is_nan = is_nan
     async with running_engine(fleet, 2, facts=MIRRORED) as engine:
-        streams = ask(engine, request(0))
         tasks = [asyncio.create_task(answers(ask(engine, each))) for each in others]
-        await until(lambda: len(engine._requests) > 8)
-        first = engine._requests[min(engine._requests)].beams
-        assert first is not None
-        poisoned[0] = engine._scheduler._sequences[first.ids[-1]].slot
         with pytest.raises(GenerationError, match="not a number"):
-            await answers(streams)
-        poisoned[0] = None
+            await answers(ask(engine, request(0)))
         assert await asyncio.gather(*tasks) == [*map(expected, others)]
         await check_idle(engine)
 
