@@ -39,7 +39,8 @@ def check_beams(spec: GenerationSpec, limits: Limits, is_stream: bool) -> None:
                               f"Given: {num_candidates}", "integer_above_max_value")
     if p.num_return_sequences is not None and not 1 <= p.num_return_sequences <= p.num_beams:
         raise ValidationError(f"`num_return_sequences` must be >= 1 and <= `num_beams`, {p.num_beams}. "
-                              f"Given: {p.num_return_sequences}", "integer_above_max_value")
+                              f"Given: {p.num_return_sequences}",
+                              "integer_below_min_value" if p.num_return_sequences < 1 else "integer_above_max_value")
     if abs(p.length_penalty or 0.0) > MAX_LENGTH_PENALTY:
         raise ValidationError(f"`length_penalty` must be >= {-MAX_LENGTH_PENALTY} and <= {MAX_LENGTH_PENALTY}. "
                               f"Given: {p.length_penalty}")

@@ -2,7 +2,8 @@
 
 A request's place in the order is its arrival number plus `WEIGHT` for each step of its priority; lower ones come first.
 The place never changes, so it ages: of the requests that come after one, those of a priority lower by d pass it only
-while they are fewer than `WEIGHT` * d. At most `WEIGHT` * (MAX_PRIORITY - MIN_PRIORITY) younger requests pass any one.
+while they are fewer than `WEIGHT` * d. At most `WEIGHT` * (MAX_PRIORITY - MIN_PRIORITY) younger requests come before
+any one. Those that find room where it finds none may pass it besides (`admission`).
 
 Those of the priority `BACKGROUND` are no part of that bound: all others come before them, whenever they come.
 """

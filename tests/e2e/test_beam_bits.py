@@ -145,7 +145,8 @@ async def test_a_marathon_of_kills(tmp_path: Path, flags: tuple[str, ...], every
 
             expected = [await generate(body) for body in bodies]
             num_tokens = await count("penstock_generated_tokens")
-            for _ in range(num_rounds):
+            num_disturbed = 0
+            while num_disturbed < num_rounds:
                 before = await count("penstock_replays")
                 kill_at = await count("penstock_generated_tokens") + rng.uniform(0.05, 0.4) * num_tokens
                 tasks = [asyncio.create_task(generate(body)) for body in bodies]
@@ -154,5 +155,5 @@ async def test_a_marathon_of_kills(tmp_path: Path, flags: tuple[str, ...], every
                 for shard in itertools.islice(server.shards().values(), rng.randint(1, 2)):
                     shard.kill()
                 assert await asyncio.gather(*tasks) == expected
-                assert await count("penstock_replays") > before, "nothing ran when the shards were killed"
+                num_disturbed += await count("penstock_replays") > before  # else all had ended when they were killed
                 assert await count('penstock_kv_blocks{state="used"}') == 0
