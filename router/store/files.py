@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -103,6 +103,13 @@ class Files:
             content: bytes | None = (await connection.execute(select(PARTS.c.content).where(
                 PARTS.c.file_id == id, PARTS.c.number == number))).scalar_one_or_none()
         return content
+
+    async def parts(self, id: str) -> AsyncGenerator[bytes]:
+        """Yields the parts of a file's content; fewer of a file that is deleted meanwhile."""
+        number = 0
+        while (part := await self.part(id, number)) is not None:
+            yield part
+            number += 1
 
     async def page(
         self, purpose: str | None, limit: int, after: str | None, is_ascending: bool

@@ -161,6 +161,11 @@ FAULTS = (
     Fault("batches", "the-window-is-not-given-back", "router/batches/batch_run.py",
           "            self._window.give_back(size)\n            self._metrics", "            self._metrics",
           ("tests/router/batches",)),
+    Fault("batches", "a-head-has-a-body", "router/api/http/parts.py",
+          "if request.method == hdrs.METH_HEAD:", "if False:", ("tests/router/batches/test_files.py",)),
+    Fault("batches", "a-file-that-is-cut-off-looks-whole", "router/api/http/parts.py",
+          "if response.content_length not in (None, num_bytes):", "if False:",
+          ("tests/router/batches/test_files.py",)),
     Fault("batches", "parts-of-a-line-are-lines", "router/batches/lines.py",
           "            number, length, begin = number + 1, 0, end + 1\n            kept.clear()\n        length",
           "            number, length, begin = number + 1, 0, end + 1\n            kept.clear()\n        kept.clear()\n"

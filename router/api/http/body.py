@@ -1,7 +1,6 @@
 """JSON in and out."""
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any, TypeVar
@@ -13,6 +12,7 @@ from aiohttp.http_exceptions import PayloadEncodingError
 from pydantic_core import ErrorDetails
 
 from penstock.router.api.http.body_room import ROOM, SMALL
+from penstock.router.api.http.parts import send_parts
 from penstock.router.errors import TooLarge, TooSlow, Unreadable, WrongContentType, WrongShape
 from penstock.router.generation.parameters import Body
 from penstock.router.generation.service import service_of
@@ -20,8 +20,6 @@ from penstock.router.limits import Limits
 from penstock.system.json_objects import check_amount
 
 AnyBody = TypeVar("AnyBody", bound=Body)
-
-log = logging.getLogger(__name__)
 
 MAX_VALUES = 300_000
 """Of a body, beside token ids of prompts: a bias for each token of the largest vocabularies, above all."""
@@ -66,26 +64,16 @@ async def list_response(
         first, second = await anext(parts, b"[]"), await anext(parts, None)
         if second is None:
             return web.Response(body=before + first + after, content_type="application/json")
-        response = web.StreamResponse(headers={"content-type": "application/json"})
-        await response.prepare(request)
-        try:
-            await _write(response, before + first[:-1])
-            await _write(response, b"," + second[1:-1])
+
+        async def joined() -> AsyncGenerator[bytes]:
+            yield before + first[:-1]
+            yield b"," + second[1:-1]
             async for part in parts:
-                await _write(response, b"," + part[1:-1])
-            await _write(response, b"]" + after)
-            await response.write_eof()
-        except Exception as error:  # which a status can't tell any more
-            log.warning("an answer breaks off, %s", str(error) or type(error).__name__)
-            if request.transport is not None:
-                request.transport.abort()
-    return response
+                yield b"," + part[1:-1]
+            yield b"]" + after
 
-
-async def _write(response: web.StreamResponse, part: bytes) -> None:
-    """Sends a part. Raises TimeoutError if the client takes too long to read what came before."""
-    async with asyncio.timeout(UNREAD_SECONDS):
-        await response.write(part)
+        return await send_parts(request, web.StreamResponse(headers={"content-type": "application/json"}), joined(),
+                                UNREAD_SECONDS)
 
 
 async def read_body(request: web.Request, schema: type[AnyBody]) -> AnyBody:

@@ -1,19 +1,16 @@
 """OpenAI's `/v1/files`: upload, list, describe, give and delete files."""
 
-import asyncio
-import logging
 from typing import Any, Literal
 
 from aiohttp import web
 from pydantic import BaseModel
 
 from penstock.router.api.http.body import json_response
+from penstock.router.api.http.parts import send_parts
 from penstock.router.api.openai.storage import ExpiresAfter, after_of, known_form, limit_of, store_of
 from penstock.router.api.openai.upload import PURPOSE, read_form
 from penstock.router.errors import ValidationError
 from penstock.router.store.records import StoredFile
-
-log = logging.getLogger(__name__)
 
 MAX_PAGE = 10_000
 UNREAD_SECONDS = 60.0
@@ -87,20 +84,7 @@ async def content(request: web.Request) -> web.StreamResponse:
     stored = await files.get(_id(request))
     response = web.StreamResponse(headers={
         "content-type": "application/octet-stream", "content-length": str(stored.bytes)})
-    number, part = 0, await files.part(stored.id, 0)
-    await response.prepare(request)
-    try:
-        while part is not None:
-            async with asyncio.timeout(UNREAD_SECONDS):
-                await response.write(part)
-            number += 1
-            part = await files.part(stored.id, number)
-        await response.write_eof()
-    except Exception as error:  # which a status can't tell any more
-        log.warning("the file %s breaks off, %s", stored.id, str(error) or type(error).__name__)
-        if request.transport is not None:
-            request.transport.abort()
-    return response
+    return await send_parts(request, response, files.parts(stored.id), UNREAD_SECONDS)
 
 
 async def delete(request: web.Request) -> web.Response:

@@ -1,5 +1,8 @@
 """`/v1/files` over HTTP, driven by OpenAI's client."""
 
+import asyncio
+
+import aiohttp
 import openai
 import pytest
 
@@ -7,6 +10,7 @@ from penstock.router.api.http.access import Access
 from penstock.router.api.openai import upload
 from penstock.router.api.store_routes import STORE_ROUTES
 from penstock.router.keys import Keys
+from penstock.router.store.records import PART_BYTES
 from tests.router.api.conftest import Server
 from tests.router.batches.servers import BatchServer, StartBatches, lines
 
@@ -39,6 +43,40 @@ async def test_the_whole_life_of_a_file(batches: BatchServer) -> None:
 async def test_an_empty_file(batches: BatchServer) -> None:
     file = await batches.upload(b"")
     assert (await batches.client.files.content(file.id)).content == b""
+
+
+async def test_the_head_of_a_file_has_no_body(batches: BatchServer) -> None:
+    """What comes next on the connection is the next response, whatever the file has."""
+    file = await batches.upload(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwrong")
+    url = batches.server.client.make_url("/")
+    reader, writer = await asyncio.open_connection(url.host, url.port)
+    for method, path in (("HEAD", f"/v1/files/{file.id}/content"), ("GET", "/v1/files/none")):
+        writer.write(f"{method} {path} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+    head = await reader.readuntil(b"\r\n\r\n")
+    assert b" 200 OK" in head
+    assert f"Content-Length: {file.bytes}\r\n".lower().encode() in head.lower()
+    assert (await reader.readuntil(b"\r\n")).split()[1] == b"404"
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_a_file_that_is_deleted_while_it_is_read(
+    batches: BatchServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client hears that the file breaks off, and nothing else is taken for its rest."""
+    file, files = await batches.upload(b"x" * 3 * PART_BYTES), batches.store.files
+    part = files.part
+
+    async def part_before_the_deletion(id: str, number: int) -> bytes | None:
+        if number == 2:
+            await files.delete(id)
+        return await part(id, number)
+
+    monkeypatch.setattr(files, "part", part_before_the_deletion)
+    response = await batches.server.client.get(f"/v1/files/{file.id}/content")
+    with pytest.raises(aiohttp.ClientPayloadError):
+        async with asyncio.timeout(60):
+            await response.read()
 
 
 async def test_the_input_of_a_batch_is_not_deleted(batches: BatchServer) -> None:
