@@ -47,21 +47,21 @@ class LineError(ValueError):
 
 
 async def raw_lines(parts: AsyncIterable[bytes], max_length: int) -> AsyncIterator[RawLine]:
-    """Yields the lines of a file that comes in parts, but for empty ones. Of a line at most `max_length` + 1 bytes are
-    held."""
+    """Yields the lines of a file that comes in parts, but for those of nothing but blanks. Of a line at most
+    `max_length` + 1 bytes are held, so that one that is longer counts as a line, whatever it has."""
     number, length, kept = 1, 0, bytearray()
     async for part in parts:
         begin = 0
         while (end := part.find(b"\n", begin)) >= 0:
             length += end - begin
             kept += part[begin:min(end, begin + max_length + 1 - len(kept))]
-            if kept.strip():
+            if length > max_length or kept.strip():
                 yield RawLine(number, bytes(kept), length)
             number, length, begin = number + 1, 0, end + 1
             kept.clear()
         length += len(part) - begin
         kept += part[begin:begin + max_length + 1 - len(kept)]
-    if kept.strip():
+    if length > max_length or kept.strip():
         yield RawLine(number, bytes(kept), length)
 
 

@@ -33,6 +33,13 @@ async def test_of_a_line_that_is_too_long_little_is_held(size: int) -> None:
         RawLine(1, b"x" * 11, 5000), RawLine(2, b"short", 5), RawLine(3, b"y" * 11, 3000)]
 
 
+@pytest.mark.parametrize("end", [b"", b"\n"])
+async def test_a_line_is_too_long_though_it_begins_with_blanks(end: bytes) -> None:
+    content = b"one\n" + b" " * 11 + b"two" + end
+    assert [line async for line in raw_lines(in_parts(content, 5), 10)] == [
+        RawLine(1, b"one", 3), RawLine(2, b" " * 11, 14)]
+
+
 def test_a_request() -> None:
     content = orjson.dumps(GOOD)
     line = read_line(RawLine(7, content, len(content)), LIMITS, "/v1/completions")
