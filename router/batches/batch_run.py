@@ -2,12 +2,13 @@
 
 import asyncio
 import time
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from functools import partial
 
 from penstock.router.api.http.body_room import Room
 from penstock.router.batches.answers import answer_line
-from penstock.router.batches.checking import MAX_LINES, Checking
+from penstock.router.batches.checking import Checking
 from penstock.router.batches.lines import RawLine, checked_line, raw_lines
 from penstock.router.batches.outputs import Outputs
 from penstock.router.batches.patience import parts_of, patiently
@@ -166,24 +167,26 @@ class BatchRun:
 
     async def _read(self, batch: StoredBatch) -> None:
         """Asks the lines that have no answer, as the window has room for them."""
-        answered = await self._answered()
+        waiting = self._waiting()
+        number = await anext(waiting, None)
         async for raw in raw_lines(parts_of(self._store.files, batch.input_file_id), _ANY_LENGTH):
-            if answered[raw.number // 8] >> raw.number % 8 & 1:
+            if number is None:
+                return
+            if raw.number != number:
                 continue
+            number = await anext(waiting, None)
             size = await self._window.take(raw.length)
             task = asyncio.create_task(self._answer(raw), name="a line of a batch")
             self._asking[task] = size
             task.add_done_callback(self._note)
 
-    async def _answered(self) -> bytearray:
-        """Returns a bit for each line, by its number: whether it has an answer."""
-        bits, last = bytearray(MAX_LINES // 8 + 1), 0
+    async def _waiting(self) -> AsyncGenerator[int]:
+        """Yields the numbers of the lines that have no answer, in their order."""
+        last = 0
         while numbers := await patiently(partial(self._lease.numbers, last, _PAGE)):
-            last = numbers[-1]
-            bits.extend(bytes(max(0, last // 8 + 1 - len(bits))))  # there may be empty lines, too
             for number in numbers:
-                bits[number // 8] |= 1 << number % 8
-        return bits
+                yield number
+            last = numbers[-1]
 
     def _note(self, task: asyncio.Task[AnsweredLine]) -> None:
         """Takes the answer to a line."""

@@ -128,11 +128,11 @@ class Lease:
             return batch
 
     async def numbers(self, after: int, limit: int) -> Sequence[int]:
-        """Returns up to `limit` numbers of lines that are answered, those above `after`, in their order."""
+        """Returns up to `limit` numbers of lines that have no answer, those above `after`, in their order."""
         async with self._database.reading() as connection:
             return (await connection.execute(
                 select(LINES.c.number).where(LINES.c.batch_id == self.id, LINES.c.number > after,
-                                             LINES.c.state != WAITING)
+                                             LINES.c.state == WAITING)
                 .order_by(LINES.c.number).limit(limit))).scalars().all()
 
     async def save(self, answers: Sequence[AnsweredLine]) -> StoredBatch:

@@ -1,12 +1,14 @@
 """The life of a batch, driven by OpenAI's client."""
 
 import asyncio
+from dataclasses import replace
 
 import openai
 import pytest
 
 from penstock.router.batches import checking
 from penstock.router.store import leases
+from tests.fakes import LIMITS
 from tests.router.api.openai.chats import HELLO
 from tests.router.batches.servers import URL, BatchServer, StartBatches, line, lines, with_both
 
@@ -78,6 +80,22 @@ async def test_files_of_too_little_or_too_much(
     assert batch.errors is not None
     [error] = batch.errors.data or ()
     assert (batch.status, error.code, error.message) == ("failed", code, message)
+
+
+async def test_a_file_of_many_blank_lines(batches: BatchServer) -> None:
+    """They count as little as it says: there may be more of them than a file may have requests."""
+    content = b"\n" * 60_000 + lines("ab") + b"\n" * 60_000 + line("c")
+    batch = await batches.ended(await batches.create(content))
+    assert (batch.status, batch.request_counts.completed) == ("completed", 3)
+    assert [answer["custom_id"] for answer in await batches.lines(batch.output_file_id)] == ["a", "b", "c"]
+
+
+async def test_a_line_that_is_blank_as_far_as_it_is_read(start_batches: StartBatches) -> None:
+    batches = await start_batches(limits=replace(LIMITS, payload_limit=1000))
+    batch = await batches.ended(await batches.create(lines("ab") + b"\n" + b" " * 1001 + b"wrong\n" + line("c")))
+    assert batch.errors is not None
+    assert [(error.line, error.code, error.message) for error in batch.errors.data or ()] == [
+        (3, "line_too_long", "line 3: it must have at most 1000 bytes. Given: 1006")]
 
 
 async def test_of_many_errors_some_are_told(batches: BatchServer) -> None:

@@ -102,8 +102,15 @@ async def test_each_answer_counts_once(store: Store) -> None:
     assert await lease.answers(COMPLETED, 1, 10) == [(2, "b", b"2\n")]
     assert await lease.answers(FAILED, 0, 10) == [(3, "c", b"3\n")]
     assert await lease.answers(WAITING, 0, 10) == []
+
+
+async def test_which_lines_have_no_answer(store: Store) -> None:
+    lease = await running(store, "a", "b", "c")
     assert await lease.numbers(0, 2) == [1, 2]
     assert await lease.numbers(2, 2) == [3]
+    await lease.save([answered(2), answered(3, has_failed=True)])
+    assert await lease.numbers(0, 2) == [1]
+    assert await lease.numbers(1, 2) == []
 
 
 async def test_the_end_of_a_batch_has_its_files(store: Store) -> None:
