@@ -64,6 +64,6 @@ def limit_of(request: web.Request, most: int, default: int) -> int:
     text = request.query.get("limit")
     if text is None:
         return default
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:10]) <= most):
+    if not (re.fullmatch("[0-9]{1,6}", text) and 1 <= int(text) <= most):
         raise ValidationError(f"`limit` must be an integer from 1 to {most}. Given: {text:.40}")
     return int(text)

@@ -1,6 +1,7 @@
 """The form by which a file is uploaded: `file`, `purpose`, `expires_after[anchor]`, `expires_after[seconds]`."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -42,10 +43,10 @@ class Upload:
         if anchor != "created_at":
             raise ValidationError("`expires_after[anchor]` must be created_at. "
                                   f"Given: {'nothing' if anchor is None else anchor[:40]}")
-        if seconds is None or not (seconds.isascii() and seconds.isdecimal()):
+        if seconds is None or not re.fullmatch("[0-9]{1,20}", seconds):
             raise ValidationError("`expires_after[seconds]` must be an integer. "
                                   f"Given: {'nothing' if seconds is None else seconds[:40]}")
-        return check_seconds(int(seconds[:20]), "expires_after[seconds]")
+        return check_seconds(int(seconds), "expires_after[seconds]")
 
     def check(self) -> str:
         """Returns the file's name. Raises ValidationError if a field is missing or wrong."""

@@ -110,6 +110,8 @@ FORMS = (
      "`expires_after[seconds]` must be from 3600, an hour, to 2592000, 30 days. Given: 5"),
     (form(*GOOD, ("expires_after[anchor]", "created_at"), ("expires_after[seconds]", "x")),
      "`expires_after[seconds]` must be an integer. Given: x"),
+    (form(*GOOD, ("expires_after[anchor]", "created_at"), ("expires_after[seconds]", "0000000000000000360099")),
+     "`expires_after[seconds]` must be an integer. Given: 0000000000000000360099"),
     (b"nonsense", "Failed to read the form"),
     (form(*GOOD)[:-8], "Failed to read the form"),
 )
@@ -141,6 +143,8 @@ async def test_a_file_that_is_too_long(batches: BatchServer, monkeypatch: pytest
 QUESTIONS = (
     ("/v1/files?limit=0", 400, "`limit` must be an integer from 1 to 10000. Given: 0"),
     ("/v1/files?limit=x", 400, "`limit` must be an integer from 1 to 10000. Given: x"),
+    ("/v1/files?limit=0000000001000000", 400, "`limit` must be an integer from 1 to 10000. Given: 0000000001000000"),
+    (f"/v1/files?limit={'9' * 5000}", 400, f"`limit` must be an integer from 1 to 10000. Given: {'9' * 40}"),
     ("/v1/files?order=up", 400, "`order` must be asc or desc. Given: up"),
     ("/v1/files?after=none", 404, "There is no file `none`"),
     ("/v1/files?purpose=none", 400, "`purpose` must be batch or batch_output. Given: none"),
