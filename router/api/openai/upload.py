@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aiohttp import BodyPartReader, MultipartReader, web
+from aiohttp.http_exceptions import HttpProcessingError, PayloadEncodingError
 
 from penstock.router.api.http.body import check_encoding
 from penstock.router.api.openai.storage import LONGEST, check_seconds
@@ -74,10 +75,11 @@ async def read_form(request: web.Request, writer: "FileWriter") -> Upload:
                 upload.fields[part.name] = await _text(part)
             else:
                 raise ValidationError(f"the form must have each of file, {', '.join(_FIELDS)} at most once, and no "
-                                      f"other field. Given: {str(part.name)[:40]}")
+                                      f"other field. Given: {ascii(part.name)[1:-1][:40]}")
     except TimeoutError as error:
         raise TooSlow from error
-    except (ValueError, AssertionError) as error:  # aiohttp's, for a form that is not well-formed
+    except (ValueError, AssertionError, RuntimeError, HttpProcessingError, PayloadEncodingError) as error:
+        # These are aiohttp's, for a form that is not well-formed.
         raise Unreadable(f"Failed to read the form: {error}"[:200]) from error
     return upload
 
@@ -120,4 +122,7 @@ async def _text(part: BodyPartReader) -> str:
         content += chunk
         if len(content) > _MAX_FIELD:
             raise ValidationError(f"`{part.name}` must have at most {_MAX_FIELD} bytes. Given: more")
-    return content.decode()
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise ValidationError(f"`{part.name}` must be UTF-8. Given: {ascii(bytes(content))[2:-1][:40]}") from error

@@ -117,6 +117,29 @@ FORMS = (
 )
 
 
+def with_header(header: bytes) -> bytes:
+    return b"--b\r\n" + header + b"\r\n\r\nx\r\n--b--\r\n"
+
+
+BROKEN_FORMS = (
+    (with_header(b"no colon"), "Failed to read the form"),
+    (with_header(b"x: " + b"y" * 100_000), "Failed to read the form"),
+    (with_header(b"\r\n".join(b"x-%d: y" % number for number in range(1000))), "Failed to read the form"),
+    (form(("_charset_", "x" * 100)), "Failed to read the form"),
+    (with_header(b'content-disposition: form-data; name="\xff"'), "and no other field. Given: \\udcff"),
+    (with_header(b'content-disposition: form-data; name="purpose"').replace(b"\r\nx\r\n", b"\r\n\xff\r\n"),
+     "`purpose` must be UTF-8. Given: \\xff"),
+)
+
+
+@pytest.mark.parametrize(("content", "message"), BROKEN_FORMS, ids=range(len(BROKEN_FORMS)))
+async def test_forms_that_are_broken(batches: BatchServer, content: bytes, message: str) -> None:
+    response = await batches.server.client.post(
+        "/v1/files", data=content, headers={"content-type": "multipart/form-data; boundary=b"})
+    assert response.status == 400
+    assert message in (await response.json())["error"]["message"]
+
+
 async def test_forms_that_are_refused(batches: BatchServer) -> None:
     for content, message in FORMS:
         response = await batches.server.client.post(
