@@ -52,8 +52,12 @@ class Runner:
                 changed.clear()
                 for run in self._runs.values():
                     run.wake()
-                with suppress(StoreFailure):  # which the database has told
+                try:
                     await self._look()
+                except StoreFailure:  # which the database has told
+                    pass
+                except Exception:
+                    log.exception("batches can't be looked for now")
                 with suppress(TimeoutError):
                     async with asyncio.timeout(POLL_SECONDS):
                         await changed.wait()

@@ -3,18 +3,20 @@
 import asyncio
 import gc
 import io
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import Connection, event
+from sqlalchemy.exc import ProgrammingError
 
 from penstock.router.batches import batch_run
 from penstock.router.batches.answers import LineAnswer
 from penstock.router.batches.lines import Line
 from penstock.router.generation.service import Services
 from penstock.router.store.database import Database
+from penstock.router.store.leases import Lease, Leases
 from tests.eventually import until
 from tests.postgresql import PostgreSQL, only_with_postgresql, running_postgresql
 from tests.router.api.conftest import Start
@@ -91,6 +93,24 @@ async def test_the_disk_is_full_amid_a_batch(start: Start, tmp_path: Path) -> No
             assert (await response.json())["error"]["code"] == "store_full"
             most = 1 << 30
             await check(batches, batch)
+
+
+async def test_batches_are_looked_for_again_after_a_fault(
+    batches: BatchServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the tables are gone for a while."""
+    has_failed, claim = asyncio.Event(), Leases.claim
+
+    async def claim_of_no_table(leases: Leases, held: Collection[str]) -> Lease | None:
+        if has_failed.is_set():
+            return await claim(leases, held)
+        has_failed.set()
+        raise ProgrammingError("SELECT", None, Exception("no such table: batches"))
+
+    monkeypatch.setattr(Leases, "claim", claim_of_no_table)
+    await has_failed.wait()
+    batch = await batches.ended(await batches.create(lines("a")))
+    assert batch.status == "completed"
 
 
 def resident_bytes() -> int:
