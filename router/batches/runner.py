@@ -91,7 +91,8 @@ class Runner:
             raise
         except Exception:
             log.exception("the batch %s can't go on now", lease.id)
-            await asyncio.sleep(FAULT_SECONDS)
+            with suppress(StoreFailure, LeaseLost):  # others come first, of which there may be more than are worked on
+                await lease.postpone(FAULT_SECONDS)
         finally:
             del self._runs[lease.id]
             self._store.batches.changed.set()

@@ -86,6 +86,12 @@ class Lease:
                 BATCHES.c.id == self.id, BATCHES.c.lease_owner == self._owner).values(
                     lease_owner=None, lease_until=None))
 
+    async def postpone(self, seconds: float) -> None:
+        """Leaves the batch alone for so many seconds; then any router may take it."""
+        async with self._held() as (connection, _):
+            await connection.execute(update(BATCHES).where(BATCHES.c.id == self.id).values(
+                lease_owner=None, lease_until=clock_of(connection) + seconds))
+
     async def forget_lines(self) -> None:
         """Drops the lines that were added before, since the input is read anew."""
         async with self._held(BatchStatus.VALIDATING) as (connection, _):

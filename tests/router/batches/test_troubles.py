@@ -11,8 +11,9 @@ import pytest
 from sqlalchemy import Connection, event
 from sqlalchemy.exc import ProgrammingError
 
-from penstock.router.batches import batch_run
+from penstock.router.batches import batch_run, runner
 from penstock.router.batches.answers import LineAnswer
+from penstock.router.batches.batch_run import BatchRun
 from penstock.router.batches.lines import Line
 from penstock.router.generation.service import Services
 from penstock.router.store.database import Database
@@ -111,6 +112,25 @@ async def test_batches_are_looked_for_again_after_a_fault(
     await has_failed.wait()
     batch = await batches.ended(await batches.create(lines("a")))
     assert batch.status == "completed"
+
+
+async def test_a_batch_whose_work_fails_is_behind_others(
+    batches: BatchServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "MAX_BATCHES", 1)
+    run, failed = BatchRun.run, asyncio.Event()
+
+    async def run_with_a_fault(self: BatchRun) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise ZeroDivisionError
+        await run(self)
+
+    monkeypatch.setattr(BatchRun, "run", run_with_a_fault)
+    wrong = await batches.create(lines("a"))
+    await failed.wait()
+    assert (await batches.ended(await batches.create(lines("b")))).status == "completed"
+    assert (await batches.client.batches.retrieve(wrong.id)).status == "validating"
 
 
 def resident_bytes() -> int:

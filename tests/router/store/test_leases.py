@@ -82,6 +82,17 @@ async def test_a_released_lease_is_free(store: Store) -> None:
     assert (await claim(store, "other")).id == lease.id
 
 
+async def test_a_postponed_batch_is_taken_behind_others(store: Store) -> None:
+    lease = await running(store, "a")
+    await lease.postpone(60)
+    other = await add(store)
+    assert (await claim(store)).id == other.id
+    assert await Leases(store.database, "two").claim(()) is None
+    async with store.database.writing() as connection:
+        await connection.execute(update(BATCHES).values(lease_until=1.0))
+    assert (await claim(store, "two")).id == lease.id
+
+
 async def test_a_custom_id_is_added_once(store: Store) -> None:
     await add(store)
     lease = await claim(store)
