@@ -26,7 +26,7 @@ MAX_BATCHES = 8
 POLL_SECONDS = 2.0
 """How often batches are looked for that other routers have taken, or have left."""
 SWEEP_SECONDS = 60.0
-"""How often files are looked for that have expired."""
+"""How often files are looked for that have expired, and lines of batches that have ended."""
 FAULT_SECONDS = 60.0
 """How long a batch is left alone whose work has failed by a fault of the router."""
 
@@ -75,8 +75,9 @@ class Runner:
             task.add_done_callback(self._tasks.discard)
         self._metrics.count(await self._store.batches.count())
         if time.monotonic() - self._swept_at >= SWEEP_SECONDS:
+            self._swept_at = time.monotonic()  # whether it succeeds or not
             await self._store.files.sweep()
-            self._swept_at = time.monotonic()
+            await self._store.batches.sweep()
 
     async def _work(self, lease: Lease) -> None:
         try:

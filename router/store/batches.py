@@ -7,12 +7,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Row, func, insert, select, tuple_, update
+from sqlalchemy import Row, delete, func, insert, select, tuple_, update
 
 from penstock.router.store.database import Database
 from penstock.router.store.errors import Conflict, NotStored
-from penstock.router.store.records import BatchStatus, StoredBatch
-from penstock.router.store.tables import BATCHES
+from penstock.router.store.records import ACTIVE, BatchStatus, StoredBatch
+from penstock.router.store.tables import BATCHES, LINES
+
+SWEPT_LINES = 1000
+"""How many lines of batches that have ended are deleted at once."""
 
 
 class Batches:
@@ -75,6 +78,16 @@ class Batches:
         if batch.status in (BatchStatus.CANCELLING, BatchStatus.CANCELLED):
             return batch
         raise Conflict(f"the batch `{id}` can't be cancelled any more: it is {batch.status}")
+
+    async def sweep(self) -> None:
+        """Deletes the lines of batches that have ended, some at a time, for a transaction must not take long."""
+        ended = select(BATCHES.c.id).where(BATCHES.c.status.not_in(ACTIVE))
+        some = select(LINES.c.batch_id, LINES.c.number).where(LINES.c.batch_id.in_(ended)).limit(SWEPT_LINES)
+        num_deleted = SWEPT_LINES
+        while num_deleted == SWEPT_LINES:
+            async with self._database.writing() as connection:
+                num_deleted = (await connection.execute(
+                    delete(LINES).where(tuple_(LINES.c.batch_id, LINES.c.number).in_(some)))).rowcount
 
     async def count(self) -> dict[BatchStatus, int]:
         """Returns how many batches there are in each state."""

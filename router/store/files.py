@@ -146,10 +146,13 @@ class Files:
         """Deletes files that have expired, but for those that a batch reads, and what was left unfinished."""
         now = time.time()
         is_read = exists().where(BATCHES.c.input_file_id == FILES.c.id, BATCHES.c.status.in_(ACTIVE))
-        async with self._database.writing() as connection:
-            await connection.execute(delete(FILES).where(or_(
-                and_(FILES.c.expires_at <= int(now), ~is_read),
-                and_(FILES.c.is_whole.is_(False), FILES.c.created_at < int((now - ORPHAN_SECONDS) * 1e6)))))
+        is_over = or_(and_(FILES.c.expires_at <= int(now), ~is_read),
+                      and_(FILES.c.is_whole.is_(False), FILES.c.created_at < int((now - ORPHAN_SECONDS) * 1e6)))
+        async with self._database.reading() as connection:
+            ids = (await connection.execute(select(FILES.c.id).where(is_over))).scalars().all()
+        for id in ids:  # each by itself, for a transaction must not take long
+            async with self._database.writing() as connection:
+                await connection.execute(delete(FILES).where(FILES.c.id == id, is_over))
 
 
 def _there() -> Select[Any]:

@@ -172,7 +172,7 @@ class Lease:
         return [(number, custom_id, answer) for number, custom_id, answer in rows]
 
     async def end(self, status: BatchStatus, output: FileWriter | None, errors: FileWriter | None) -> StoredBatch:
-        """Ends the batch: its state and its files are there at once, and its lines are dropped."""
+        """Ends the batch: its state and its files are there at once. Its lines are left to be swept away."""
         values = {f"{status}_at": int(time.time()), "status": status,
                   "output_file_id": output and output.id, "error_file_id": errors and errors.id}
         async with self._held(**values) as (connection, batch):
@@ -180,7 +180,6 @@ class Lease:
                 if writer is not None:
                     await writer.finish_within(
                         connection, f"{batch.id}_{kind}.jsonl", "batch_output", batch.output_seconds)
-            await connection.execute(delete(LINES).where(LINES.c.batch_id == self.id))
         for writer in (output, errors):
             if writer is not None:
                 writer.is_finished = True

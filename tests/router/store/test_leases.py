@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from sqlalchemy import select, update
 
+from penstock.router.store import batches as batches_module
 from penstock.router.store import leases as leases_module
 from penstock.router.store.errors import Conflict, NotStored
 from penstock.router.store.leases import Lease, LeaseLost, Leases
@@ -138,11 +139,23 @@ async def test_the_end_of_a_batch_has_its_files(store: Store) -> None:
     file = await store.files.get(output.id)
     assert (file.filename, file.purpose, file.bytes) == (f"{batch.id}_output.jsonl", "batch_output", 2)
     assert file.expires_at == file.created_at + 3600
-    async with store.database.reading() as connection:
-        assert (await connection.execute(select(LINES))).all() == []
     with pytest.raises(LeaseLost):
         await lease.renew()
     assert await Leases(store.database, "one").claim(()) is None
+
+
+async def test_lines_of_batches_that_have_ended_are_swept_away(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches_module, "SWEPT_LINES", 2)
+    ended = await running(store, *"abcde")
+    await ended.finalise()
+    await ended.end(BatchStatus.COMPLETED, None, None)
+    goes_on = await running(store, *"xyz")
+    await store.batches.sweep()
+    async with store.database.reading() as connection:
+        found = (await connection.execute(select(LINES.c.batch_id, LINES.c.custom_id))).all()
+    assert sorted(found) == [(goes_on.id, custom_id) for custom_id in "xyz"]
 
 
 async def test_a_batch_fails_for_its_input(store: Store) -> None:
