@@ -7,9 +7,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Row, delete, func, insert, select, tuple_, update
+from sqlalchemy import Row, delete, func, insert, or_, select, tuple_, update
 
-from penstock.router.store.database import Database
+from penstock.router.store.database import Database, clock_of
 from penstock.router.store.errors import Conflict, NotStored
 from penstock.router.store.records import ACTIVE, BatchStatus, StoredBatch
 from penstock.router.store.tables import BATCHES, LINES
@@ -65,12 +65,19 @@ class Batches:
         return [stored(row) for row in rows[:limit]], len(rows) > limit
 
     async def cancel(self, id: str) -> StoredBatch:
-        """Has a batch be cancelled by whoever works on it. Raises NotStored, or Conflict if it has ended, or is about
-        to."""
+        """Cancels a batch on which nobody has worked yet; others are cancelled by whoever works on them. Raises
+        NotStored, or Conflict if it has ended, or is about to."""
+        now = int(time.time())
         async with self._database.writing() as connection:
+            is_free = or_(BATCHES.c.lease_owner.is_(None), BATCHES.c.lease_until < clock_of(connection))
             row = (await connection.execute(update(BATCHES).where(
-                BATCHES.c.id == id, BATCHES.c.status.in_((BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS))).values(
-                    status=BatchStatus.CANCELLING, cancelling_at=int(time.time())).returning(BATCHES))).one_or_none()
+                BATCHES.c.id == id, BATCHES.c.status == BatchStatus.VALIDATING, is_free).values(
+                    status=BatchStatus.CANCELLED, cancelling_at=now, cancelled_at=now,
+                    ).returning(BATCHES))).one_or_none()
+            if row is None:
+                row = (await connection.execute(update(BATCHES).where(
+                    BATCHES.c.id == id, BATCHES.c.status.in_((BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS))).values(
+                        status=BatchStatus.CANCELLING, cancelling_at=now).returning(BATCHES))).one_or_none()
         self.changed.set()
         if row is not None:
             return stored(row)

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from sqlalchemy import Connection, event
+from sqlalchemy import ColumnElement, Connection, event, literal_column
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as NoConnectionFree
@@ -26,6 +26,9 @@ WAIT_SECONDS = 10
 TOLD_SECONDS = 60.0
 """The least seconds between two lines in the log that tell of the same trouble."""
 _NEEDS_WRITING = "needs_writing"
+_CLOCKS = {"sqlite": "(julianday('now') - 2440587.5) * 86400.0",
+           "postgresql": "extract(epoch from clock_timestamp())::float8"}
+"""The database's own time, for those of several machines differ."""
 _FULL = ("database or disk is full", "No space left on device", "could not extend file")
 
 
@@ -138,6 +141,11 @@ class Database:
                 log.error("the database %s %s: %s", self.name, "is full" if is_full else "can't be used now",
                           _reason(error))
             raise (StoreFull if is_full else StoreUnavailable) from error
+
+
+def clock_of(connection: AsyncConnection) -> ColumnElement[float]:
+    """Returns the expression of the database's own time, in seconds since 1970."""
+    return literal_column(_CLOCKS[connection.dialect.name])
 
 
 def _connection_errors() -> tuple[type[BaseException], ...]:

@@ -6,20 +6,17 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from sqlalchemy import ColumnElement, bindparam, delete, insert, literal_column, or_, select, update
+from sqlalchemy import bindparam, delete, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from penstock.router.store.batches import stored
-from penstock.router.store.database import Database
+from penstock.router.store.database import Database, clock_of
 from penstock.router.store.files import FileWriter
 from penstock.router.store.records import ACTIVE, AnsweredLine, BatchStatus, StoredBatch
 from penstock.router.store.tables import BATCHES, COMPLETED, FAILED, LINES, WAITING
 
 LEASE_SECONDS = 20.0
 """For how long a batch is left to a router of which nothing is heard."""
-_CLOCKS = {"sqlite": "(julianday('now') - 2440587.5) * 86400.0",
-           "postgresql": "extract(epoch from clock_timestamp())::float8"}
-"""The database's own time, for those of several machines differ."""
 _ANSWER = update(LINES).where(
     LINES.c.batch_id == bindparam("batch"), LINES.c.number == bindparam("line")).values(
         state=bindparam("outcome"), answer=bindparam("content"))
@@ -184,8 +181,3 @@ class Lease:
             if writer is not None:
                 writer.is_finished = True
         return batch
-
-
-def clock_of(connection: AsyncConnection) -> ColumnElement[float]:
-    """Returns the expression of the database's own time, in seconds since 1970."""
-    return literal_column(_CLOCKS[connection.dialect.name])

@@ -183,3 +183,14 @@ async def test_a_batch_is_cancelled(store: Store) -> None:
         await connection.execute(update(BATCHES).values(status="completed"))
     with pytest.raises(Conflict, match="can't be cancelled any more: it is completed"):
         await store.batches.cancel(lease.id)
+
+
+async def test_a_batch_on_which_nobody_works_is_cancelled_at_once(store: Store) -> None:
+    new, begun = await add(store), await add(store)
+    assert (await Leases(store.database, "one").claim([new.id])) is not None
+    batch = await store.batches.cancel(new.id)
+    assert batch.status is BatchStatus.CANCELLED
+    assert batch.cancelling_at == batch.cancelled_at is not None
+    assert await store.batches.cancel(new.id) == batch
+    assert await Leases(store.database, "other").claim(()) is None
+    assert (await store.batches.cancel(begun.id)).status is BatchStatus.CANCELLING
