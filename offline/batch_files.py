@@ -2,18 +2,25 @@
 
 import fcntl
 import os
+import shutil
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import BinaryIO, Self
 
 import httpx2
 import orjson
 
+from penstock.router.batches.answers import BEGIN
+
 PART_BYTES = 1 << 20
 CONNECT_SECONDS = 30.0
 SILENT_SECONDS = 300.0
+UPLOAD_PAUSES = (1.0, 4.0, 16.0, 64.0)
+"""How long is waited before the answers are put at a URL again."""
 
 
 class NotAnswers(Exception):
@@ -27,10 +34,17 @@ def is_url(name: str) -> bool:
 
 @contextmanager
 def downloaded(name: str) -> Iterator[BinaryIO]:
-    """Yields a file of requests, which is downloaded first if it is elsewhere. Raises OSError."""
+    """Yields a file of requests, which can be read several times: what is elsewhere or comes of a pipe is copied first.
+    Raises OSError."""
     if not is_url(name):
         with Path(name).open("rb") as file:
-            yield file
+            if file.seekable():
+                yield file
+                return
+            with tempfile.TemporaryFile() as copy:
+                shutil.copyfileobj(file, copy)
+                copy.seek(0)
+                yield copy
         return
     with tempfile.TemporaryFile() as file:
         try:
@@ -38,19 +52,30 @@ def downloaded(name: str) -> Iterator[BinaryIO]:
                 response.raise_for_status()
                 for part in response.iter_bytes(PART_BYTES):
                     file.write(part)
-        except httpx2.HTTPError as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise OSError(f"{name} can't be read: {error}") from error
         file.seek(0)
         yield file
 
 
 def upload(answers: "AnswerFile", url: str) -> None:
-    """Puts the answers at a URL. Raises OSError."""
-    try:
-        with _client() as client:
-            client.put(url, content=answers.read()).raise_for_status()
-    except httpx2.HTTPError as error:
-        raise OSError(f"{url} can't be written: {error}") from error
+    """Puts the answers at a URL, several times if its server is out of order. Raises OSError."""
+    for pause in (*UPLOAD_PAUSES, None):
+        try:
+            with _client() as client:
+                client.put(url, content=answers.rewound()).raise_for_status()
+            return
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            if pause is None or not _may_pass(error):
+                raise OSError(f"{url} can't be written: {error}") from error
+            time.sleep(pause)
+
+
+def _may_pass(error: Exception) -> bool:
+    """Tells whether the same may succeed later."""
+    if isinstance(error, httpx2.HTTPStatusError):
+        return error.response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return isinstance(error, httpx2.TransportError) and not isinstance(error, httpx2.UnsupportedProtocol)
 
 
 def _client() -> httpx2.Client:
@@ -75,11 +100,19 @@ class AnswerFile:
     @classmethod
     @contextmanager
     def opened(cls, name: str) -> Iterator[Self]:
-        """Opens the file, a temporary one if it is to be put elsewhere. What a killed run has left of its last line is
-        cut off. Raises NotAnswers for a file that has something else, and OSError."""
+        """Opens the file, a temporary one if it is to be put elsewhere, whose answers are kept if an error ends the
+        block. What a killed run has left of its last line is cut off. Raises NotAnswers for a file that has something
+        else, and OSError."""
         if is_url(name):
-            with tempfile.TemporaryFile() as file:
-                yield cls(file, name)
+            with tempfile.TemporaryFile(buffering=0) as file:
+                answers = cls(file, name)
+                try:
+                    yield answers
+                except Exception as error:
+                    if not os.fstat(file.fileno()).st_size:
+                        raise
+                    kept = answers._keep()
+                    raise OSError(f"{error}\nThe answers so far are in {kept}; with -o {kept} it goes on") from error
             return
         with open(os.open(name, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=0) as found:
             try:
@@ -95,10 +128,16 @@ class AnswerFile:
         while view:
             view = view[self._file.write(view):]
 
-    def read(self) -> bytes:
-        """Returns the content."""
+    def rewound(self) -> BinaryIO:
+        """Returns the file, to be read from its beginning."""
         self._file.seek(0)
-        return self._file.read()
+        return self._file
+
+    def _keep(self) -> str:
+        """Copies a temporary file to one with a name, and returns that."""
+        with tempfile.NamedTemporaryFile(prefix="penstock-answers-", suffix=".jsonl", delete=False) as kept:
+            shutil.copyfileobj(self.rewound(), kept)
+        return kept.name
 
 
 def key_of(custom_id: str | None, error: str | None) -> str:
@@ -107,15 +146,17 @@ def key_of(custom_id: str | None, error: str | None) -> str:
 
 
 def _keys(file: BinaryIO, name: str) -> Iterator[str]:
-    """Yields the keys of the lines of a file of answers, cuts off a last line that is not whole, and goes to the end.
-    """
+    """Yields the keys of the lines of a file of answers, cuts off a last one that is not whole, and goes to the end."""
     end = 0
     with open(os.dup(file.fileno()), "rb") as reader:
         reader.seek(0)
         for number, line in enumerate(reader, 1):
+            where = f"{name}: line {number}"
             if not line.endswith(b"\n"):
+                if not (line.startswith(BEGIN) or BEGIN.startswith(line)):
+                    raise _not_answers(where)
                 break
-            yield _key(line, f"{name}: line {number}")
+            yield _key(line, where)
             end += len(line)
     file.truncate(end)
     file.seek(end)
@@ -127,5 +168,9 @@ def _key(line: bytes, where: str) -> str:
         error = found["error"]
         return key_of(found["custom_id"], error and error["message"])
     except (ValueError, KeyError, TypeError) as error:
-        raise NotAnswers(f"{where} is no answer of a batch: name a file that is not there yet, or that an earlier run "
-                         "has begun") from error
+        raise _not_answers(where) from error
+
+
+def _not_answers(where: str) -> NotAnswers:
+    return NotAnswers(f"{where} is no answer of a batch: name a file that is not there yet, or that an earlier run has "
+                      "begun")

@@ -15,7 +15,7 @@ from penstock.offline.batch_files import AnswerFile, key_of, parts_of
 from penstock.offline.session import Session
 from penstock.router.batches.answers import LineAnswer, answer_line, no_answer
 from penstock.router.batches.lines import Line, LineError, RawLine, raw_lines, read_line, repeated
-from penstock.router.errors import Overloaded, Unhealthy
+from penstock.router.errors import GenerationError, Overloaded, Unhealthy
 from penstock.router.generation.identity import MAX_KEY
 from penstock.router.generation.service import Services
 from penstock.router.limits import Limits
@@ -114,12 +114,13 @@ async def _answered(session: Session, services: Services, line: Line) -> LineAns
     """Returns the answer to a line, also if the shards are away for long. Raises the error of those that will not
     return."""
     while True:
-        try:
-            return await answer_line(services, line)
-        except (Overloaded, Unhealthy):
-            if session.failure is not None:
-                raise session.failure from None
-            await asyncio.sleep(RETRY_SECONDS)
+        with suppress(Overloaded, Unhealthy):
+            found = await answer_line(services, line)
+            if found.status != GenerationError.status or services.first.engine.is_healthy:
+                return found  # and not the failure of an engine, which has failed all requests
+        if session.failure is not None:
+            raise session.failure
+        await asyncio.sleep(RETRY_SECONDS)
 
 
 def _show(bar: "tqdm[NoReturn]", batch: Batch) -> None:

@@ -15,6 +15,7 @@ from penstock.offline.batch_files import AnswerFile, NotAnswers, downloaded, is_
 from penstock.offline.batch_run import Batch, run
 from penstock.offline.failures import NoShards
 from penstock.router import logs
+from penstock.router.fleet.errors import FleetError
 from penstock.router.limits import LimitError
 from penstock.router.text.encoding import TokenizerError
 from penstock.system.setting import settings
@@ -34,8 +35,8 @@ def answer(input_file: str, output_file: str, in_order: bool, **options: Any) ->
 
     The file has OpenAI's batch format: a JSON object a line, {"custom_id": "1", "method": "POST", "url":
     "/v1/chat/completions", "body": {"messages": […]}}, or with /v1/completions. The answers, {"id", "custom_id",
-    "response", "error"}, are written as they come. A line that can't be answered has an error there; the others are
-    answered all the same.
+    "response", "error"}, are written as they come. A line that can't be answered has an error there, or a
+    response with an error's status; the others are answered all the same.
 
     It may be killed at any moment: started again with the same files, it goes on. The file then has each custom_id
     once, with the answer that it would have had.
@@ -53,7 +54,7 @@ def answer(input_file: str, output_file: str, in_order: bool, **options: Any) ->
             asyncio.run(run(config, batch))
             if is_url(output_file):
                 upload(answers, output_file)
-    except (OSError, NoShards, NotAnswers, TokenizerError, LimitError) as error:
+    except (OSError, NoShards, NotAnswers, TokenizerError, LimitError, FleetError) as error:
         raise click.ClickException(str(error)) from error
     click.echo(f"{batch.num_answered} lines were answered, {batch.num_failed} have an error, {batch.num_known} were "
                f"in {output_file} already", err=True)

@@ -19,6 +19,10 @@ from penstock.router.generation.request_record import recording
 from penstock.router.generation.service import Services
 from penstock.router.store.records import AnsweredLine
 
+_ID = "batch_req_"
+BEGIN = b'{"id":"' + _ID.encode()
+"""How the line of an answer begins."""
+
 
 @dataclass(frozen=True, slots=True)
 class LineAnswer:
@@ -54,7 +58,7 @@ def no_answer(custom_id: str | None, code: str, message: str) -> bytes:
 
 
 def _line(custom_id: str | None, response: dict[str, Any] | None, error: dict[str, Any] | None) -> bytes:
-    return orjson.dumps({"id": f"batch_req_{secrets.token_hex(16)}", "custom_id": custom_id, "response": response,
+    return orjson.dumps({"id": f"{_ID}{secrets.token_hex(16)}", "custom_id": custom_id, "response": response,
                          "error": error}, option=orjson.OPT_APPEND_NEWLINE)
 
 

@@ -95,7 +95,7 @@ def test_it_goes_on_when_it_is_killed(
         process.kill()
         process.wait()
         with target.open("ab") as file:  # as if it had been killed within a line
-            file.write(b'{"id": "batch_req_1", "custom_id": "line-'[:chance.randrange(41)])
+            file.write(b'{"id":"batch_req_1","custom_id":"line-'[:chance.randrange(38)])
     told = answered(source, target, *flags, folder=folder)
     assert ", 0 were in" not in told
     found = contents(target.read_text())

@@ -357,6 +357,12 @@ FAULTS = (
 
     Fault("offline", "a-torn-line-stays", "offline/batch_files.py",
           "    file.truncate(end)\n", "", ("tests/offline/test_batch_files.py",)),
+    Fault("offline", "any-last-line-is-torn", "offline/batch_files.py",
+          "                    raise _not_answers(where)\n", "                    break\n",
+          ("tests/offline/test_batch_files.py",)),
+    Fault("offline", "an-engine-that-failed-has-answered", "offline/batch_run.py",
+          "if found.status != GenerationError.status or services.first.engine.is_healthy:", "if True:",
+          ("tests/offline/test_batch_run.py",)),
     Fault("offline", "answers-come-as-they-end", "offline/batch.py",
           "[running[question.request_id].result() for question in questions]",
           "[task.result() for task in running.values()]", ("tests/offline/test_llm.py",)),
