@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from penstock.launcher import without_effect
 from penstock.launcher.config import LauncherConfig
+from penstock.launcher.group_options import OF_SHARDS
 from penstock.launcher.options import CALLBACKS
 from penstock.offline.failures import as_error
 from penstock.offline.foreign_arguments import FOREIGN
@@ -25,7 +26,7 @@ HERE = {name: name for name in (
     "kv_memory", "max_adapter_memory", "pipeline_depth", "speculate", "draft_model_id", "device", "deterministic",
     "threads", "step_timeout", "max_shard_downtime", "startup_timeout", "poison_memory", "groups", "shard_tls_ca",
     "shard_tls_cert", "shard_tls_key", "shard_tls_name", "shard_uds_path", "disable_grammar_support",
-    "watermark_gamma", "watermark_delta")}
+    "watermark_gamma", "watermark_delta", "tokenizer_config_path")}
 """Those that an `LLM` has by their own names."""
 VALUES: Mapping[str, Mapping[object, object]] = {
     "dtype": {"auto": None, "half": "float16", "float": "float32"},
@@ -37,6 +38,10 @@ NUM_SEQUENCES = 256
 """How many sequences run at once by default, as in vLLM."""
 MANY = 1 << 20
 """More than anybody asks for at once: the caller's own memory bounds what it gives to be done."""
+ONE_SHARD = {"num_shard": 1, "pipeline_parallel_size": 1}
+"""Settings of shards that are there without being asked for."""
+MADE_BY = {"num_shard": "tensor_parallel_size", "cuda_graphs": "enforce_eager"}
+"""The arguments of which these settings are made."""
 FIXED = {
     "max_concurrent_requests": MANY, "max_stop_sequences": MANY, "enable_prefill_logprobs": True,
     "allow_priorities": True, "no_request_logs": True,
@@ -48,13 +53,24 @@ def launcher_config(arguments: Mapping[str, Any]) -> LauncherConfig:
     not taken, and ValueError for a value that is not."""
     given = {name: value for name, value in arguments.items() if value is not None}
     options = {**FIXED, **dict(_options(given))}
+    if "groups" in given:
+        _refuse_of_shards(options)
     has_adapters = bool(given.get("enable_lora"))
     try:
         config = LauncherConfig.from_options(options)
     except InvalidArgument as error:
         raise as_error(error) from error
+    config = replace(quiet(config), allow_runtime_adapters=has_adapters)
     _tell_without_effect(given, config)
-    return replace(quiet(config), allow_runtime_adapters=has_adapters)
+    return config
+
+
+def _refuse_of_shards(options: Mapping[str, Any]) -> None:
+    """Raises ValueError for a setting that concerns shards, where none are started."""
+    for name in reversed(OF_SHARDS):  # stages before ranks, whose number is made of theirs
+        if options.get(name) is not None and options[name] != ONE_SHARD.get(name):
+            raise ValueError(in_given_words(f"`{MADE_BY.get(name, name)}` concerns shards, and with `groups` none are "
+                                            "started here: give it to `penstock group`, which starts them"))
 
 
 def quiet(config: LauncherConfig) -> LauncherConfig:

@@ -36,6 +36,12 @@ class Question:
     beams: BeamSearchParams | None = None
     """The search that is asked for, if it is one; `params` have what it has in common with others."""
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.params, SamplingParams):
+            raise TypeError(f"sampling_params must be SamplingParams. Given: {type(self.params).__name__}")
+        if not isinstance(self.lora_request, LoRARequest | None):
+            raise TypeError(f"`lora_request` must be a LoRARequest. Given: {type(self.lora_request).__name__}")
+
 
 @dataclass(slots=True)
 class Asked:
@@ -76,8 +82,6 @@ class Asked:
 
 async def _adapter(service: Service, asked: LoRARequest) -> str:
     """Returns the name of an adapter, which is added to those that are known if it is not. Raises ValueError."""
-    if not isinstance(asked, LoRARequest):
-        raise TypeError(f"`lora_request` must be a LoRARequest. Given: {type(asked).__name__}")
     if not service.allows_runtime_adapters:
         raise ValueError("`lora_request` needs an LLM that was made with `enable_lora=True`")
     known = next((source for source in service.adapters if source.name == asked.lora_name), None)

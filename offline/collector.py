@@ -102,7 +102,9 @@ class Collector:
         return growing.ending.text[len(self._joined(growing.tokens[:start])):]
 
     def _joined(self, tokens: Sequence[Token]) -> str:
-        return "".join(token.text for token in tokens if not token.is_special)
+        # Where a stop string is left out, so are special tokens: their text is what was held until then.
+        has_special = self._params.include_stop_str_in_output
+        return "".join(token.text for token in tokens if not (has_special and token.is_special))
 
     def _stop_reason(self, growing: _Growing, ending: Ending) -> int | str | None:
         last = growing.tokens[-1].id
@@ -117,8 +119,8 @@ class Collector:
 
     def _prompt_logprobs(self, answer: Answer) -> list[Logprobs | None] | None:
         number, known = self._params.prompt_logprobs, answer.prompt_logprobs
-        if number is None:
-            return None
+        if number is None or len(known.logprobs) < len(answer.request.input_ids) - 1:
+            return None  # it was aborted before they came
         top = known.top_logprobs or [()] * len(known.logprobs)
         return [None, *(self._position(*row, number) for row in zip(
             answer.request.input_ids[1:], known.logprobs, top, strict=True))]

@@ -42,12 +42,13 @@ class EventLoop:
             raise
 
     async def result(self, work: Coroutine[Any, Any, T]) -> T:
-        """Waits as `run` does, in any event loop."""
+        """Waits as `run` does, in any event loop. Raises CancelledError only if its own task is cancelled."""
         running = self.submit(work)
         try:
             return await asyncio.wrap_future(running)
         except asyncio.CancelledError:
-            if self._thread.is_alive():
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
                 raise
             raise RuntimeError(CLOSED) from None
 

@@ -19,7 +19,10 @@ class Refused(NoShards):
 
 
 def as_error(error: Exception) -> Exception:
-    """Returns a ValueError for what the caller has asked for and can't have, a RuntimeError for all else."""
+    """Returns a ValueError for what the caller has asked for and can't have, a TypeError as it is, and a RuntimeError
+    for all else."""
+    if isinstance(error, TypeError):
+        return error
     if isinstance(error, click.ClickException):
         return ValueError(in_given_words(error.message))
     if isinstance(error, RouterError) and error.metric in ("validation", "template"):

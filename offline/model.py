@@ -23,12 +23,13 @@ class Model:
     def __init__(self, owner: object, arguments: Mapping[str, Any]) -> None:
         self._seed: int | None = arguments.get("seed")
         self._numbers, self._num_prompts = count(), 0
+        self._pid = os.getpid()
         self.running: dict[str, Future[None]] = {}
         """The requests whose outputs stream, by their ids."""
         self.session = Session(launcher_config(arguments), arguments.get("tokenizer"))
         self.loop = EventLoop("penstock")
         self.loop.submit(self.session.live())
-        self.close = weakref.finalize(owner, _close, self.loop, os.getpid())
+        self.close = weakref.finalize(owner, _close, self.loop, self._pid)
         """Ends the shards, at once, and the thread; done once, however often it is called."""
 
     async def opened(self) -> Service:
@@ -55,6 +56,9 @@ class Model:
     @property
     def service(self) -> Service:
         """The service that answers. Raises RuntimeError if it was closed, or the shards can't be started any more."""
+        if self._pid != os.getpid():
+            raise RuntimeError(f"the LLM belongs to process {self._pid}, of which this one is a fork: make one in each "
+                               "process, or ask from threads")
         if not self.close.alive:
             raise RuntimeError(CLOSED)
         if self.session.failure is not None:

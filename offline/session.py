@@ -21,7 +21,7 @@ from penstock.launcher.programs import group_programs, router_config
 from penstock.launcher.shard_memory import shard_memories
 from penstock.launcher.socket_folder import SocketFolder, socket_folder
 from penstock.launcher.supervisor import NoGroup, background
-from penstock.offline.event_loop import in_daemon_thread
+from penstock.offline.event_loop import CLOSED, in_daemon_thread
 from penstock.offline.failures import NoShards, Refused
 from penstock.router import logs
 from penstock.router.adapters.source import AdapterSource
@@ -70,7 +70,8 @@ class Session:
         except BaseException as error:
             if self.opened.done():
                 raise
-            self.opened.set_exception(error)
+            is_closed = isinstance(error, asyncio.CancelledError)  # whose waiters were not cancelled themselves
+            self.opened.set_exception(RuntimeError(CLOSED) if is_closed else error)
 
     def _fail(self, work: asyncio.Task[Any], service: Service) -> None:
         """Notes why nothing can be answered any more, after the shards were given up or the engine has failed."""
@@ -134,7 +135,8 @@ class Session:
         tokenizer: Tokenizer = await in_daemon_thread(
             Tokenizer.load, config.tokenizer_json, config.validation_workers)
         stack.callback(tokenizer.close)
-        template: ChatTemplate | None = await in_daemon_thread(ChatTemplate.load, config.model_dir)
+        template: ChatTemplate | None = await in_daemon_thread(
+            ChatTemplate.load, config.model_dir, config.tokenizer_config_path)
         if template is not None:
             stack.callback(template.close)
         finding = Finding(config)

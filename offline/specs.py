@@ -26,8 +26,6 @@ def spec_of(
 ) -> GenerationSpec:
     """Returns the spec of a prompt; `seed` is for parameters that have none, `beams` asks for a search. Raises
     TypeError and ValueError, which name the field, as far as a fault can be seen without the model."""
-    if not isinstance(params, SamplingParams):
-        raise TypeError(f"sampling_params must be SamplingParams. Given: {type(params).__name__}")
     return GenerationSpec(
         inputs=prompt.inputs,
         parameters=_parameters(params, seed, priority, beams),

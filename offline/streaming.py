@@ -6,6 +6,7 @@ from penstock.offline.asking import Asked, Question
 from penstock.offline.model import Model
 from penstock.offline.outputs import RequestOutput
 from penstock.offline.sampling_params import RequestOutputKind
+from penstock.offline.specs import num_candidates
 from penstock.router.generation.service import Service
 
 
@@ -15,6 +16,8 @@ class Streamed:
     def __init__(self, question: Question) -> None:
         self._asked = Asked(question)
         self._kind = question.params.output_kind
+        if num_candidates(question.params) > question.params.n and self._kind is not RequestOutputKind.FINAL_ONLY:
+            raise ValueError("`best_of` above `n` needs an `output_kind` of FINAL_ONLY: the best are known at the end")
         self._changed = asyncio.Event()
         self._end: Exception | None = None
         self._is_over = self._is_aborted = self._is_told = False

@@ -29,6 +29,10 @@ WRONG: list[tuple[Mapping[str, Any], type[Exception], str]] = [
     ({"groups": "nowhere"}, ValueError, "`groups`: 'nowhere' is none of"),
     ({"groups": "10.0.0.1:4000"}, ValueError, "`groups`: 10.0.0.1:4000 is not reached in the clear"),
     ({"model": ""}, ValueError, "`model` is missing"),
+    *(({"groups": "127.0.0.1:4000", **of_shards}, ValueError, f"`{name}` concerns shards, and with `groups` none are")
+      for of_shards in ({"dtype": "float16"}, {"quantization": "int8"}, {"kv_memory": "4GiB"}, {"threads": 1},
+                        {"tensor_parallel_size": 2}, {"pipeline_parallel_size": 2}, {"enforce_eager": True})
+      for name in of_shards),
 ]
 
 
@@ -72,3 +76,8 @@ def test_the_log_tells_of_an_argument_without_effect(
     with caplog.at_level(logging.WARNING):
         launcher_config({"model": "m", **arguments})
     assert sentence in caplog.text
+
+
+def test_adapters_make_use_of_their_memory(caplog: pytest.LogCaptureFixture) -> None:
+    launcher_config({"model": "m", "enable_lora": True, "max_adapter_memory": "512MiB"})
+    assert "max_adapter_memory" not in caplog.text

@@ -173,6 +173,15 @@ def test_conversations(llm: LLM) -> None:
 
 
 @pytest.mark.slow
+def test_another_file_has_the_chat_template(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps({"chat_template": "Q: {{ messages[0].content }}"}))
+    with LLM(str(DEMO_MODEL), kv_memory="16MiB", threads=1, tokenizer_config_path=str(path)) as llm:
+        [output] = llm.chat([{"role": "user", "content": "Hi"}], GREEDY, use_tqdm=False)
+    assert output.prompt == "Q: Hi"
+
+
+@pytest.mark.slow
 def test_adapters_are_loaded_when_they_are_named(llm: LLM, tmp_path: Path) -> None:
     adapter = LoRARequest("other", 1, str(make_adapter(tmp_path / "other", DEMO_MODEL, strength=3.0)))
     outputs = llm.generate(PROMPTS[:4], GREEDY, use_tqdm=False, lora_request=[adapter, None, adapter, None])
@@ -203,6 +212,23 @@ def test_adapters_are_loaded_when_they_are_named(llm: LLM, tmp_path: Path) -> No
 def test_wrong_parameters_are_refused_by_name(llm: LLM, params: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         answer(llm, **params)
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), [
+    ({"sampling_params": {"temperature": 0}}, "sampling_params must be SamplingParams. Given: dict"),
+    ({"sampling_params": SamplingParams(structured_outputs={"json": {}})},  # type: ignore[arg-type]
+     "`structured_outputs` must be a StructuredOutputsParams. Given: dict"),
+    ({"lora_request": 3}, "`lora_request` must be a LoRARequest. Given: int"),
+])
+def test_wrong_types_are_refused_by_name(llm: LLM, arguments: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(TypeError, match=sentence):
+        llm.generate("a", use_tqdm=False, **arguments)
+
+
+def test_a_fork_that_asks_is_told_why_it_cannot(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getpid", lambda: 1)
+    with pytest.raises(RuntimeError, match=r"the LLM belongs to process \d+, of which this one is a fork"):
+        llm.generate("a", GREEDY, use_tqdm=False)
 
 
 def test_wrong_prompts_are_refused(llm: LLM) -> None:

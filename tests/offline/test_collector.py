@@ -1,0 +1,50 @@
+"""Outputs made of events that have come so far."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from penstock import RequestOutputKind, SamplingParams
+from penstock.offline.asking import Question
+from penstock.offline.collector import Collector
+from penstock.offline.prompts import Prompt
+from penstock.offline.streaming import Streamed
+from penstock.router.engine.stream import Ending, Event, PromptLogprobs, Token
+from penstock.router.scheduling.finish_reason import FinishReason
+
+
+def begun(**params: Any) -> tuple[Collector, Any]:
+    """A collector that has begun to take one answer."""
+    answer = SimpleNamespace(
+        index=0, request=SimpleNamespace(input_ids=[5, 6, 7]), hit_tokens=0, prompt_logprobs=PromptLogprobs(),
+        times=SimpleNamespace(queue=0.0, inference=0.0))
+    collector = Collector("1", None, SamplingParams(**params), cast(Any, None))
+    collector.begin([cast(Any, answer)])
+    return collector, answer
+
+
+def test_text_that_comes_with_a_special_token_is_told_once() -> None:
+    collector, answer = begun(stop="ab")
+    told = ""
+    tokens = [Token(1, "x", 0.0, False), Token(2, "a", 0.0, True), Token(3, "y", 0.0, False)]
+    for token in tokens:  # the "a" was held, as a stop string may begin with it, and comes with the special token
+        collector.take(answer, Event(token))
+        told += collector.output(is_delta=True).outputs[0].text
+    collector.take(answer, Event(Token(4, "z", 0.0, False), Ending(FinishReason.LENGTH, "xayz", 4)))
+    told += collector.output(is_delta=True).outputs[0].text
+    assert told == "xayz"
+
+
+def test_a_request_that_is_aborted_before_its_first_token() -> None:
+    collector, _ = begun(prompt_logprobs=0)
+    output = collector.output(is_aborted=True)
+    assert (output.finished, output.prompt_logprobs) == (True, None)
+    assert output.outputs[0].finish_reason == "abort"
+
+
+@pytest.mark.parametrize("kind", [RequestOutputKind.DELTA, RequestOutputKind.CUMULATIVE])
+def test_the_best_answers_are_not_told_while_they_grow(kind: RequestOutputKind) -> None:
+    with pytest.raises(ValueError, match="`best_of` above `n` needs an `output_kind` of FINAL_ONLY"):
+        Streamed(Question("1", Prompt("a"), SamplingParams(best_of=3, output_kind=kind)))
+    Streamed(Question("1", Prompt("a"), SamplingParams(best_of=3, output_kind=RequestOutputKind.FINAL_ONLY)))

@@ -1,0 +1,41 @@
+"""The end of an event loop of its own thread, as those see it who wait for it."""
+
+import asyncio
+
+import pytest
+
+from penstock.offline.arguments import launcher_config
+from penstock.offline.event_loop import EventLoop
+from penstock.offline.session import Session
+
+
+async def test_a_reader_is_told_that_it_was_closed() -> None:
+    loop = EventLoop("test")
+    begun = asyncio.Event()
+    here = asyncio.get_running_loop()
+
+    async def work() -> None:
+        here.call_soon_threadsafe(begun.set)
+        await asyncio.Event().wait()
+
+    async def read() -> None:
+        await loop.result(work())
+
+    reader, cancelled = asyncio.create_task(read()), asyncio.create_task(read())
+    await begun.wait()
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    await asyncio.to_thread(loop.close)
+    with pytest.raises(RuntimeError, match="the LLM is closed"):
+        await reader
+
+
+async def test_who_waits_for_a_model_is_told_that_it_was_closed() -> None:
+    session = Session(launcher_config({"model": "/nowhere"}))
+    living = asyncio.create_task(session.live())
+    await asyncio.sleep(0)  # it has begun
+    living.cancel()
+    await asyncio.wait([living])
+    with pytest.raises(RuntimeError, match="the LLM is closed"):
+        session.opened.result()
