@@ -90,12 +90,12 @@ async def parts_of(file: BinaryIO) -> AsyncIterator[bytes]:
 
 
 class AnswerFile:
-    """The file of a batch's answers, to which one run at a time appends whole lines. `known` are the keys of the lines
-    that it had at first, as `key_of` has them."""
+    """The file of a batch's answers, to which one run at a time appends whole lines. `known` are the ids of the
+    lines that it had at first, by their keys, as `key_of` has them."""
 
     def __init__(self, file: BinaryIO, name: str) -> None:
         self._file = file
-        self.known = frozenset(_keys(file, name))
+        self.known = dict(_keys(file, name))
 
     @classmethod
     @contextmanager
@@ -145,8 +145,9 @@ def key_of(custom_id: str | None, error: str | None) -> str:
     return f"error {error}" if custom_id is None else f"id {custom_id}"
 
 
-def _keys(file: BinaryIO, name: str) -> Iterator[str]:
-    """Yields the keys of the lines of a file of answers, cuts off a last one that is not whole, and goes to the end."""
+def _keys(file: BinaryIO, name: str) -> Iterator[tuple[str, str]]:
+    """Yields the keys and ids of the lines of a file of answers, cuts off a last one that is not whole, and goes to the
+    end."""
     end = 0
     with open(os.dup(file.fileno()), "rb") as reader:
         reader.seek(0)
@@ -162,11 +163,11 @@ def _keys(file: BinaryIO, name: str) -> Iterator[str]:
     file.seek(end)
 
 
-def _key(line: bytes, where: str) -> str:
+def _key(line: bytes, where: str) -> tuple[str, str]:
     try:
         found = orjson.loads(line)
         error = found["error"]
-        return key_of(found["custom_id"], error and error["message"])
+        return key_of(found["custom_id"], error and error["message"]), found["id"]
     except (ValueError, KeyError, TypeError) as error:
         raise _not_answers(where) from error
 

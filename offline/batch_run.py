@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from hashlib import blake2b
 from typing import BinaryIO, NoReturn
 
 import orjson
@@ -11,9 +12,9 @@ from tqdm import tqdm
 
 from penstock.launcher.config import LauncherConfig
 from penstock.launcher.supervisor import background
-from penstock.offline.batch_files import AnswerFile, key_of, parts_of
+from penstock.offline.batch_files import AnswerFile, NotAnswers, key_of, parts_of
 from penstock.offline.session import Session
-from penstock.router.batches.answers import LineAnswer, answer_line, no_answer
+from penstock.router.batches.answers import LineAnswer, answer_line, id_of, no_answer
 from penstock.router.batches.lines import Line, LineError, RawLine, raw_lines, read_line, repeated
 from penstock.router.errors import GenerationError, Overloaded, Unhealthy
 from penstock.router.generation.identity import MAX_KEY
@@ -24,14 +25,18 @@ WAITING_SHARE = 2
 """How many times as many lines are asked at once as run, so that the next is there when one ends."""
 RETRY_SECONDS = 1.0
 """The pause before a line is asked again whose group was away."""
+OTHER_REQUEST = ("line {number}: there is an answer of this `custom_id` already, to another request or of another "
+                 "model: name another file for the answers")
 QUIET_SECONDS = 30.0
 """How often progress is told where nobody looks at a terminal."""
 
 
 class Batch:
-    """The lines of a batch, and where their answers go: as they end, or `in_order`."""
+    """The lines of a batch, and where their answers go: as they end, or `in_order`. The ids of answers are made of the
+    lines and `model`, which names the model and its form."""
 
-    def __init__(self, source: BinaryIO, answers: AnswerFile, in_order: bool) -> None:
+    def __init__(self, source: BinaryIO, answers: AnswerFile, in_order: bool, model: str) -> None:
+        self._model = model.encode()
         self._source = source
         self._answers = answers
         self._in_order = in_order
@@ -40,8 +45,10 @@ class Batch:
         self.num_answered = self.num_failed = self.num_known = 0
         self.num_tokens = 0
 
-    async def lines(self, limits: Limits) -> AsyncIterator[Line | bytes]:
-        """Yields the requests that have no answer yet, and in place of a line that is none the line of its error."""
+    async def lines(self, limits: Limits) -> AsyncIterator[tuple[Line | bytes, str]]:
+        """Yields the requests that have no answer yet, and in place of a line that is none the line of its error; with
+        the names that the answers' ids are made of. Raises NotAnswers if there is an answer of a line's `custom_id` to
+        another request, or of another model."""
         firsts: dict[str, int] = {}
         async for raw in raw_lines(parts_of(self._source), limits.payload_limit):
             line, fault = None, None
@@ -52,25 +59,33 @@ class Batch:
             custom_id = _custom_id(raw) if line is None else line.custom_id
             if custom_id is not None and firsts.setdefault(custom_id, raw.number) != raw.number:
                 fault, custom_id = repeated(raw.number, custom_id, firsts[custom_id]), None
-            if key_of(custom_id, None if fault is None else str(fault)) in self._answers.known:
+            name = blake2b(raw.content.strip(), digest_size=16, key=blake2b(self._model).digest()).hexdigest()
+            known = self._answers.known.get(key_of(custom_id, None if fault is None else str(fault)))
+            if known is not None:
+                if custom_id is not None and known != id_of(name):
+                    raise NotAnswers(OTHER_REQUEST.format(number=raw.number))
                 self.num_known += 1
             elif fault is not None:
-                yield no_answer(custom_id, fault.code, str(fault))
+                yield no_answer(custom_id, fault.code, str(fault), name), name
             elif line is not None:
-                yield line
+                yield line, name
 
     async def num_lines(self, limits: Limits) -> int:
-        """Counts the lines."""
+        """Counts the lines, after all have been held against the answers that are there, as `lines` does."""
+        if self._answers.known:
+            async for _ in self.lines(limits):
+                pass
+            self.num_known = 0
         return sum([1 async for _ in raw_lines(parts_of(self._source), limits.payload_limit)])
 
-    def put(self, number: int, found: LineAnswer | bytes) -> None:
+    def put(self, number: int, found: LineAnswer | bytes, name: str) -> None:
         """Writes the answer to the line that was yielded as this one, or keeps it until those before it have come."""
         is_failure = isinstance(found, bytes) or found.has_failed
         self.num_failed += is_failure
         self.num_answered += not is_failure
         if isinstance(found, LineAnswer):
             self.num_tokens += (found.body.get("usage") or {}).get("completion_tokens", 0)
-            found = found.to_json()
+            found = found.to_json(name)
         if not self._in_order:
             self._answers.append(found)
             return
@@ -91,9 +106,10 @@ async def run(config: LauncherConfig, batch: Batch) -> None:
         bar: tqdm[NoReturn] = tqdm(total=await batch.num_lines(limits), unit="line",
                                    mininterval=0.1 if sys.stderr.isatty() else QUIET_SECONDS)
         with bar:
-            async def one(number: int, line: Line | bytes) -> None:
+            async def one(number: int, line: Line | bytes, name: str) -> None:
                 try:
-                    batch.put(number, line if isinstance(line, bytes) else await _answered(session, services, line))
+                    found = line if isinstance(line, bytes) else await _answered(session, services, line)
+                    batch.put(number, found, name)
                     _show(bar, batch)
                 finally:
                     places.release()
@@ -101,9 +117,9 @@ async def run(config: LauncherConfig, batch: Batch) -> None:
             try:
                 async with asyncio.TaskGroup() as tasks:
                     number = 0
-                    async for line in batch.lines(limits):
+                    async for line, name in batch.lines(limits):
                         await places.acquire()
-                        tasks.create_task(one(number, line))
+                        tasks.create_task(one(number, line, name))
                         number += 1
             except BaseExceptionGroup as group:
                 raise group.exceptions[0] from None

@@ -25,6 +25,8 @@ FILES = "Files"
 """The group of its own options on the help page."""
 FIXED = {"max_concurrent_requests": MANY, "no_request_logs": True}
 """Settings that a batch has as they are: it waits for itself alone."""
+OF_ANSWERS = ("model_id", "revision", "dtype", "quantize", "kv_cache_dtype")
+"""The options with which a run that goes on must be started again: others change no answer, or few."""
 SHARED = tuple(each.name for each, said, _ in settings(ServerSettings)
                if said.group in (MODEL, MEMORY, LIMITS, SHARDS) and each.name not in FIXED)
 """The options of `penstock serve` that it has, too."""
@@ -39,7 +41,8 @@ def answer(input_file: str, output_file: str, in_order: bool, **options: Any) ->
     response with an error's status; the others are answered all the same.
 
     It may be killed at any moment: started again with the same files, it goes on. The file then has each custom_id
-    once, with the answer that it would have had.
+    once, with the answer that it would have had. A line that has an answer or an error there is not asked again;
+    if it has changed since, the run is refused.
     """
     context = click.get_current_context()
     if options["groups"] is not None:
@@ -50,7 +53,8 @@ def answer(input_file: str, output_file: str, in_order: bool, **options: Any) ->
     without_effect.tell(context, config.unread_log_levels, config.unread_variables)
     try:
         with downloaded(input_file) as source, AnswerFile.opened(output_file) as answers:
-            batch = Batch(source, answers, in_order)
+            model = "\n".join(f"{name}={options[name]}" for name in OF_ANSWERS)
+            batch = Batch(source, answers, in_order, model)
             asyncio.run(run(config, batch))
             if is_url(output_file):
                 upload(answers, output_file)

@@ -38,10 +38,10 @@ class LineAnswer:
         """Whether the body tells of an error."""
         return self.status >= HTTPStatus.BAD_REQUEST
 
-    def to_json(self) -> bytes:
-        """Returns the line of the output."""
+    def to_json(self, name: str | None = None) -> bytes:
+        """Returns the line of the output, whose id is made of `name`, or of chance."""
         response = {"status_code": self.status, "request_id": self.request_id, "body": self.body}
-        return _line(self.custom_id, response, None)
+        return _line(self.custom_id, response, None, name)
 
     def to_store(self, number: int) -> AnsweredLine:
         """Returns the answer to the line of this number, as it is stored."""
@@ -51,15 +51,21 @@ class LineAnswer:
                             usage.get("completion_tokens", 0))
 
 
-def no_answer(custom_id: str | None, code: str, message: str) -> bytes:
+def no_answer(custom_id: str | None, code: str, message: str, name: str | None = None) -> bytes:
     """Returns the line of the output for a line that was not asked, or not to the end; `message` says why. A line
-    that can't be read has no id."""
-    return _line(custom_id, None, {"code": code, "message": message})
+    that can't be read has no `custom_id`. Its id is made of `name`, or of chance."""
+    return _line(custom_id, None, {"code": code, "message": message}, name)
 
 
-def _line(custom_id: str | None, response: dict[str, Any] | None, error: dict[str, Any] | None) -> bytes:
-    return orjson.dumps({"id": f"{_ID}{secrets.token_hex(16)}", "custom_id": custom_id, "response": response,
+def _line(custom_id: str | None, response: dict[str, Any] | None, error: dict[str, Any] | None, name: str | None
+          ) -> bytes:
+    return orjson.dumps({"id": id_of(name or secrets.token_hex(16)), "custom_id": custom_id, "response": response,
                          "error": error}, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def id_of(name: str) -> str:
+    """Returns the id of an answer of this name."""
+    return _ID + name
 
 
 async def answer_line(services: Services, line: Line) -> LineAnswer:
