@@ -25,10 +25,10 @@ def test_every_answer_is_one_that_the_document_knows(tmp_path: Path, every_case:
     """But for one check: a body of the right shape may still break a rule, and is then refused.
 
     Of each route one answer at least was no refusal, so that its shape was looked at. The routes that change
-    adapters are refused by a server without an API key, and nobody guesses a model's name.
+    adapters are refused by a server without an API key, and nobody guesses the name of a model or of a batch.
     """
     program = python_of("schemathesis").with_name("schemathesis")
-    with serve(tmp_path, "--max-total-tokens", "40") as server:
+    with serve(tmp_path, "--max-total-tokens", "40", "--data-dir", str(tmp_path / "data")) as server:
         def run(chosen: Sequence[str]) -> subprocess.CompletedProcess[str]:
             return subprocess.run(
                 [program, "run", f"{server.url}/api-doc/openapi.json", "--phases", "examples,coverage,fuzzing",
@@ -44,7 +44,8 @@ def test_every_answer_is_one_that_the_document_knows(tmp_path: Path, every_case:
         with urllib.request.urlopen(f"{server.url}/metrics") as response:
             metrics = response.read().decode()
     paths = {route.canonical for route in routes("1") if route.tag}
-    refused = {"/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/v1/models/{model}"}
+    refused = {"/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/v1/models/{model}",
+               "/v1/batches/{batch}", "/v1/batches/{batch}/cancel"}
     assert {path for path in paths if f'route="{path}",status="200"' in metrics} == paths - refused
     log = server.log.read_text()
     assert "ERROR" not in log, log[-5000:]

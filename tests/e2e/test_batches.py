@@ -100,7 +100,7 @@ def test_routers_and_shards_die_amid_a_batch(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @only_with_postgresql
-def test_one_of_several_processes_works_on_a_batch_and_another_server_goes_on(
+def test_a_front_dies_then_the_engine_then_the_server(
     tmp_path: Path, postgresql: PostgreSQL
 ) -> None:
     """The first process for clients dies, then that with the engine, at last the machine."""
@@ -117,8 +117,8 @@ def test_one_of_several_processes_works_on_a_batch_and_another_server_goes_on(
         assert batch.status == "in_progress"
         for process in [psutil.Process(first.process.pid), *first.processes()]:
             process.suspend()
-        (tmp_path / "second").mkdir()
-        with serve(tmp_path / "second", *SMALL, environment=environment) as second:
+        (tmp_path / "b").mkdir()
+        with serve(tmp_path / "b", *SMALL, environment=environment) as second:
             assert Client(second).answers(batch) == undisturbed
         for process in [psutil.Process(first.process.pid), *first.processes()]:
             process.resume()

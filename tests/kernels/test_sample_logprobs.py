@@ -3,11 +3,6 @@
 import pytest
 import torch
 from torch import Tensor
-from transformers import (
-    MinNewTokensLengthLogitsProcessor,
-    RepetitionPenaltyLogitsProcessor,
-    SequenceBiasLogitsProcessor,
-)
 
 from penstock.kernels.sample import sample
 from tests.kernel_sets import few
@@ -25,12 +20,13 @@ def made(vocabulary: int, num_rows: int, seed: int = 0) -> Tensor:
 
 def by_transformers(logits: Tensor, history: list[int], penalty: float, bias: dict[int, float]) -> Tensor:
     """The scores of one row, float32 [V], as its beam search computes them; an end is banned."""
+    processors = pytest.importorskip("transformers")  # which machines for kernels alone don't have
     ids = torch.tensor([history])
     scores = torch.log_softmax(logits[None], dim=1)
     for processor in (
-            RepetitionPenaltyLogitsProcessor(penalty),
-            SequenceBiasLogitsProcessor({(token,): value for token, value in bias.items()}),
-            MinNewTokensLengthLogitsProcessor(0, len(history) + 1, [2], device="cpu")):
+            processors.RepetitionPenaltyLogitsProcessor(penalty),
+            processors.SequenceBiasLogitsProcessor({(token,): value for token, value in bias.items()}),
+            processors.MinNewTokensLengthLogitsProcessor(0, len(history) + 1, [2], device="cpu")):
         scores = processor(ids, scores)
     return scores[0]
 
