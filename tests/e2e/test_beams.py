@@ -4,10 +4,10 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 import torch
 from aiohttp.test_utils import TestClient
 
@@ -18,15 +18,19 @@ from tests.fakes import LIMITS
 from tests.one_process import router_and_shard
 from tests.paths import DEMO_MODEL
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 PENALTIES = (-1.0, 0.0, 0.5, 1.0, 2.0)
 EARLY = (False, True, "never")
+FREQUENT = (16, 201, 279, 315, 319, 411)
 WORDS = ("time", "path", "was", "small", "list", "the", "of", "self", "return", "that", "dog", "in", "if")
 PROMPTS = ("Once upon a time there was a small", "def walk(path):", "The", "import os\n\n\ndef", "What is the")
 
 
-@pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[TestClient]:
-    async with router_and_shard(tmp_path, replace(LIMITS, speculate=3), dtype="float32") as client:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[TestClient]:
+    limits = replace(LIMITS, speculate=3)
+    async with router_and_shard(tmp_path_factory.mktemp("beams"), limits, dtype="float32") as client:
         yield client
 
 
@@ -47,34 +51,48 @@ def check(found: list[Found], expected: list[Found], case: object) -> None:
 
 
 def cases(number: int) -> list[tuple[str, dict[str, Any]]]:
-    """Every length penalty with every form of early stopping, and all else at random."""
+    """Every length penalty with every form of early stopping, and all else at random. A few prompts are longer than a
+    step is."""
     draw, made = random.Random(1), []
     for place in range(number):
         num_beams = 2 + place % 4
-        words = draw.choices(WORDS, k=draw.randint(0, 40))
+        words = draw.choices(WORDS, k=draw.randint(200, 500) if place % 19 == 18 else draw.randint(0, 40))
         made.append((" ".join([draw.choice(PROMPTS), *words]), {
             "num_beams": num_beams, "num_return_sequences": draw.randint(1, num_beams),
             "length_penalty": PENALTIES[place % 5], "early_stopping": EARLY[place % 3],
-            "max_new_tokens": draw.randint(1, 20)}))
+            "stop_token_ids": draw.sample(FREQUENT, place % 4), "max_new_tokens": draw.randint(1, 20)}))
     return made
 
 
 async def check_cases(client: TestClient, made: list[tuple[str, dict[str, Any]]]) -> None:
     """Asks 20 at a time."""
+    num_answers, num_early = 0, 0
     for some in (made[begin:begin + 20] for begin in range(0, len(made), 20)):
         found = await asyncio.gather(*(generate(client, inputs, **parameters) for inputs, parameters in some))
         for (inputs, parameters), answers in zip(some, found, strict=True):
-            expected = transformers_answers(tokenizer()(inputs)["input_ids"], **parameters)
-            check(answers, expected, (inputs, parameters))
+            theirs = {**parameters, "eos_token_id": [2, *parameters["stop_token_ids"]]}
+            del theirs["stop_token_ids"]
+            check(answers, transformers_answers(tokenizer()(inputs)["input_ids"], **theirs), (inputs, parameters))
+            num_answers += len(answers)
+            num_early += sum(len(each.tokens) < parameters["max_new_tokens"] for each in answers)
+    assert num_early > num_answers // 4, "hardly an answer ended by itself"
 
 
 async def test_answers_are_those_of_transformers(client: TestClient) -> None:
     await check_cases(client, cases(4))
 
 
+async def test_each_form_of_early_stopping_finds_others(client: TestClient) -> None:
+    inputs, common = PROMPTS[3], {"num_beams": 3, "num_return_sequences": 3, "max_new_tokens": 16}
+    forms = [(inputs, {**common, "early_stopping": form, "stop_token_ids": [16, 315]}) for form in EARLY]
+    await check_cases(client, forms)
+    found = [await generate(client, inputs, **parameters) for inputs, parameters in forms]
+    assert len({tuple(tuple(each.tokens) for each in answers) for answers in found}) == len(EARLY)
+
+
 @pytest.mark.slow
-async def test_many_answers_are_those_of_transformers(client: TestClient, every_case: bool) -> None:
-    await check_cases(client, cases(200 if every_case else 30))
+async def test_many_answers_are_those_of_transformers(client: TestClient) -> None:
+    await check_cases(client, cases(200))
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [
