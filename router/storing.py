@@ -11,11 +11,12 @@ if TYPE_CHECKING:
 
 async def open_store(config: RouterConfig) -> "Store | None":
     """Returns the store, ready to be used if its database can be reached now; None without one. Raises InvalidArgument
-    for a database that is none, or is a newer version's."""
+    for a database that is none, is a newer version's, or does not let this server in."""
     if not config.has_store:
         return None
     folder, url = config.data_dir, config.database_url
-    from penstock.router.store.database import Database, StoreError  # which imports SQLAlchemy
+    from penstock.router.store.database import Database  # which imports SQLAlchemy
+    from penstock.router.store.engines import StoreError
     from penstock.router.store.store import Store
 
     try:

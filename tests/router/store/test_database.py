@@ -4,12 +4,15 @@ import asyncio
 from contextlib import suppress
 from pathlib import Path
 
+import asyncpg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import text
 
-from penstock.router.store.database import FILE_NAME, Database, StoreError
+from penstock.router.store import database as database_module
+from penstock.router.store.database import FILE_NAME, Database
+from penstock.router.store.engines import StoreError
 from penstock.router.store.errors import StoreFull, StoreUnavailable
 from penstock.router.store.store import Store
 from penstock.router.store.tables import METADATA
@@ -53,14 +56,15 @@ async def set_version(database: Database, version: str) -> None:
         await connection.execute(text(f"UPDATE alembic_version SET version_num = '{version}'"))
 
 
-async def test_a_newer_schema_is_refused(database: Database) -> None:
+async def test_a_newer_schema_is_refused(database: Database, caplog: pytest.LogCaptureFixture) -> None:
     await set_version(database, "9999")
     database._is_ready = False
     with pytest.raises(StoreError, match="has the schema 9999 of a newer version of this server, which knows those up "
                                          "to 0001: run the newer version, or name another database"):
         await database.prepare()
-    with pytest.raises(StoreUnavailable, match="has the schema 9999"):
+    with pytest.raises(StoreUnavailable, match="the store of files and batches can't be used now"):
         await Store(database).batches.page(10, None)
+    assert "has the schema 9999" in caplog.text
     database._is_ready = True
     await set_version(database, "0001")
 
@@ -68,11 +72,78 @@ async def test_a_newer_schema_is_refused(database: Database) -> None:
 @pytest.mark.parametrize(("url", "sentence"), [
     ("nonsense", "`database_url` must be a URL such as postgresql://user:password@host/database"),
     ("mysql://a/b", "`database_url` must begin with postgresql://, for SQLite is used by `data_dir`. Given: mysql://"),
+    ("postgresql://a/b?sslmode=require&channel_binding=require", "`database_url` may have the parameters "
+     "application_name, sslcert, sslkey, sslmode, sslrootcert. Given: channel_binding"),
+    ("postgresql://a/b?sslmode=on", "`sslmode` of `database_url` must be one of disable, allow, prefer, require, "
+     "verify-ca, verify-full. Given: on"),
 ])
 def test_other_urls_are_refused(url: str, sentence: str) -> None:
     with pytest.raises(StoreError) as caught:
         Database.at_url(url)
     assert str(caught.value) == sentence
+
+
+async def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_bytes(b"no database" * 1000)
+    database = Database.in_folder(tmp_path)
+    with pytest.raises(StoreError, match="can't be used: file is not a database"):
+        await database.prepare()
+    await database.close()
+
+
+@only_with_postgresql
+async def test_a_database_that_lets_the_server_not_in(postgresql: PostgreSQL) -> None:
+    url = postgresql.new_database()
+    for other, sentence in ((url + "_none", 'database "[^"]*_none" does not exist'),
+                            (url.replace("penstock:", "nobody:"), 'role "nobody" does not exist')):
+        database = Database.at_url(other)
+        with pytest.raises(StoreError, match=f"can't be used: {sentence}"):
+            await database.prepare()
+        await database.close()
+
+
+@only_with_postgresql
+async def test_a_user_who_may_make_no_tables(postgresql: PostgreSQL) -> None:
+    """He needs none of his own: those that somebody else has made do, with the rights on them."""
+    url = postgresql.new_database()
+    owner = await asyncpg.connect(url)
+    await owner.execute("CREATE ROLE guest LOGIN; REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+    guest = Database.at_url(url.replace("penstock:", "guest:"))
+    with pytest.raises(StoreError, match="can't be used: permission denied for schema public"):
+        await guest.prepare()
+    made = Database.at_url(url + "?sslmode=prefer&application_name=penstock")
+    await made.prepare()
+    await made.close()
+    await owner.execute("GRANT ALL ON ALL TABLES IN SCHEMA public TO guest")
+    await owner.close()
+    await guest.prepare()
+    assert await Store(guest).batches.page(10, None) == ([], False)
+    await guest.close()
+
+
+@only_with_postgresql
+async def test_an_encrypted_connection_is_insisted_on(
+    postgresql_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    database = Database.at_url(postgresql_url + "?sslmode=require")
+    await database.prepare()
+    assert "rejected SSL upgrade" in caplog.text
+    await database.close()
+
+
+async def test_a_turn_to_write_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = Database.in_folder(tmp_path)
+    await database.prepare()
+    monkeypatch.setattr(database_module, "WAIT_SECONDS", 0.01)
+    async with database.writing():
+        with pytest.raises(StoreUnavailable):
+            async with database.writing():
+                pass
+    async with database.writing():
+        pass
+    await database.close()
 
 
 def test_a_folder_that_cant_be_made(tmp_path: Path) -> None:

@@ -1,0 +1,111 @@
+"""The drivers of SQLite and PostgreSQL: how they are connected to, and which of their failures mean what."""
+
+import sqlite3
+from typing import Any
+
+from sqlalchemy import Connection, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, ProgrammingError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+WAIT_SECONDS = 10
+"""How long a statement, a connection or a turn to write may take."""
+NEEDS_WRITING = "needs_writing"
+"""The option of a connection whose next transaction is going to write."""
+_SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+_PARAMETERS = ("application_name", "sslcert", "sslkey", "sslmode", "sslrootcert")
+"""The parameters that a URL may have: asyncpg takes them as PostgreSQL's own library does, and others for settings of
+the server, which knows none of most names."""
+_FULL = ("database or disk is full", "No space left on device", "could not extend file")
+
+
+class StoreError(ValueError):
+    """Raised for a database that can't be used; the message is a sentence that says why."""
+
+
+def parsed_url(text: str) -> URL:
+    """Returns a URL of a PostgreSQL database. Raises StoreError."""
+    try:
+        url = make_url(text)
+    except ArgumentError as error:
+        raise StoreError("`database_url` must be a URL such as postgresql://user:password@host/database") from error
+    if url.get_backend_name() not in ("postgresql", "postgres"):
+        raise StoreError("`database_url` must begin with postgresql://, for SQLite is used by `data_dir`. Given: "
+                         f"{url.drivername}://")
+    for name in url.query:
+        if name not in _PARAMETERS:
+            raise StoreError(f"`database_url` may have the parameters {', '.join(_PARAMETERS)}. Given: {name}")
+    mode = url.query.get("sslmode", _SSL_MODES[0])
+    if mode not in _SSL_MODES:
+        raise StoreError(f"`sslmode` of `database_url` must be one of {', '.join(_SSL_MODES)}. Given: {mode}")
+    return url.set(drivername="postgresql+asyncpg")
+
+
+def sqlite_engine(url: URL) -> AsyncEngine:
+    """Returns the connections to a SQLite file."""
+    engine = create_async_engine(url, pool_timeout=WAIT_SECONDS, connect_args={"timeout": WAIT_SECONDS})
+
+    @event.listens_for(engine.sync_engine, "connect")
+    def connect(connection: Any, _: object) -> None:
+        connection.isolation_level = None  # transactions begin below, not where the driver thinks best
+        cursor = connection.cursor()
+        for setting in ("journal_mode = WAL", "foreign_keys = ON", "synchronous = FULL"):
+            cursor.execute(f"PRAGMA {setting}")
+        cursor.close()
+
+    @event.listens_for(engine.sync_engine, "begin")
+    def begin(connection: Connection) -> None:
+        # A transaction that reads first could not go on to write if another one has written meanwhile.
+        needs_writing = connection.get_execution_options().get(NEEDS_WRITING)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if needs_writing else "BEGIN")
+
+    return engine
+
+
+def postgresql_engine(url: URL) -> AsyncEngine:
+    """Returns the connections to a PostgreSQL database."""
+    import asyncpg
+
+    address = url.set(drivername="postgresql").render_as_string(hide_password=False)
+
+    async def connect(*_: Any, **__: Any) -> Any:
+        return await asyncpg.connect(address, timeout=WAIT_SECONDS, command_timeout=WAIT_SECONDS)
+
+    return create_async_engine(url, pool_pre_ping=True, pool_timeout=WAIT_SECONDS, async_creator=connect)
+
+
+def connection_errors() -> tuple[type[BaseException], ...]:
+    """Returns the errors of connections to PostgreSQL that SQLAlchemy passes on as they are."""
+    import asyncpg
+
+    return asyncpg.PostgresError, asyncpg.InterfaceError
+
+
+def reason(error: BaseException) -> str:
+    """Returns the first line of the driver's words for an error."""
+    origin = _origin(error)
+    return str(origin).partition("\n")[0] or type(origin).__name__
+
+
+def is_full(error: BaseException) -> bool:
+    """Tells whether an error means that there is no room left."""
+    return any(words in str(error) for words in _FULL)
+
+
+def is_lasting(error: BaseException, is_sqlite: bool) -> bool:
+    """Tells whether an error means that a database can't be used before somebody changes the settings or its rights:
+    it is there, but is none, or does not let this user in."""
+    if isinstance(error, ProgrammingError):
+        return True
+    origin = _origin(error)
+    if is_sqlite:
+        return getattr(origin, "sqlite_errorcode", None) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+    import asyncpg
+
+    return isinstance(origin.__cause__ or origin, (
+        asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError,
+        asyncpg.InsufficientPrivilegeError, asyncpg.exceptions.ClientConfigurationError))
+
+
+def _origin(error: BaseException) -> BaseException:
+    return error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
