@@ -102,7 +102,9 @@ def _of_search(beams: BeamSearchParams | None, num_answers: int) -> dict[str, An
         return {}
     if beams.temperature != 0:
         raise ValueError(f"`temperature` of a beam search must be 0: it draws nothing. Given: {beams.temperature}")
-    return {"num_beams": beams.beam_width, "num_return_sequences": num_answers, "length_penalty": beams.length_penalty,
+    # Of a single beam, with which nothing is compared, the score is made later.
+    length_penalty = None if beams.beam_width == 1 else beams.length_penalty
+    return {"num_beams": beams.beam_width, "num_return_sequences": num_answers, "length_penalty": length_penalty,
             "early_stopping": beams.early_stopping}
 
 

@@ -11,7 +11,7 @@ from penstock.router.engine.sequences import sequence_of
 from penstock.router.engine.stop_text import StopText
 from penstock.router.grammar.beam_cursor import BeamCursor
 from penstock.router.grammar.spec import GrammarSpec
-from penstock.router.scheduling.beam_search import BeamSearch, Candidate, FoundAnswer
+from penstock.router.scheduling.beam_search import BeamSearch, Candidate, FoundAnswer, end_tokens
 from penstock.router.scheduling.confirmed import Candidates
 from penstock.router.scheduling.death_record import DeathRecord
 from penstock.router.scheduling.finish_reason import FinishReason
@@ -57,9 +57,8 @@ class Beams:
         self._request = request
         self._scheduler = scheduler
         self._new_id = new_id
-        # The end of a grammar is told by an end token.
-        has_eos = request.grammar is not None or not request.ignore_eos
-        self._ends = request.stop_token_ids | (facts.eos_token_ids if has_eos else frozenset())
+        self._ends = end_tokens(
+            request.stop_token_ids, facts.eos_token_ids, request.ignore_eos, has_grammar=request.grammar is not None)
         self._search = BeamSearch(request.beams, request.max_new_tokens, len(self._ends))
         self._sampling = replace(
             request.sampling, top_n=min(self._search.num_candidates, facts.vocab_size), of_logprobs=True,

@@ -16,9 +16,10 @@ from penstock.router.errors import KilledGroup, ValidationError
 from penstock.router.generation import request_record
 from penstock.router.generation.asking import Asking
 from penstock.router.generation.identity import Identity
+from penstock.router.generation.mode import check_mode
 from penstock.router.generation.service import Service
 from penstock.router.generation.spec import GenerationSpec
-from penstock.router.generation.validation import check_mode, validate
+from penstock.router.generation.validation import validate
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.priorities import BACKGROUND
@@ -173,7 +174,7 @@ async def answering(
     generation = request_record.current().begin(specs, is_stream)
     try:
         for spec in specs:
-            check_mode(spec, service.limits, service.adapters, is_stream)
+            check_mode(spec, service.limits, identity.facts, service.adapters, is_stream)
             service.poison.check(spec)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(

@@ -6,9 +6,10 @@ generation/utils.py). The search knows nothing of how candidates are computed: i
 beam, and says which beams go on with which tokens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from heapq import nlargest, nsmallest
+from heapq import merge, nlargest
+from itertools import islice
 from typing import Literal, NamedTuple
 
 from penstock.contract.row_result import TopLogprobs
@@ -93,6 +94,24 @@ class FoundAnswer(NamedTuple):
     finish_reason: FinishReason
 
 
+def end_tokens(
+    stop_token_ids: Collection[int], eos_token_ids: Collection[int], ignore_eos: bool, has_grammar: bool
+) -> frozenset[int]:
+    """Returns the tokens that end an answer: the end of a grammar is told by one of the model's in any case."""
+    return frozenset(stop_token_ids).union(() if ignore_eos and not has_grammar else eos_token_ids)
+
+
+def num_candidates(num_beams: int, num_end_tokens: int) -> int:
+    """Returns how many of the likeliest tokens behind each beam a step needs, where so many different tokens end an
+    answer: if all of those are among them, enough are left to go on with."""
+    return num_beams * max(2, 1 + num_end_tokens)
+
+
+def _candidates(place: int, beam: Beam, top: TopLogprobs) -> Iterator[Candidate]:
+    """Makes the candidates of a beam one by one, the best one first, for few of many are asked for."""
+    return (Candidate(place, token_id, logprob, beam.score + logprob) for token_id, logprob in top)
+
+
 class BeamSearch:
     """Usage: in each step `choose` candidates of the logprobs behind all `beams`, then `advance` with those that end.
 
@@ -102,9 +121,7 @@ class BeamSearch:
     def __init__(self, settings: BeamSettings, max_new_tokens: int, num_end_tokens: int) -> None:
         self._settings = settings
         self._max_new_tokens = max_new_tokens
-        self.num_candidates = max(2, 1 + num_end_tokens) * settings.num_beams
-        """How many of the likeliest tokens behind each beam a step needs: if all ending ones are among them, enough
-        are left to go on with."""
+        self.num_candidates = num_candidates(settings.num_beams, num_end_tokens)
         self.length = 0
         """How many tokens each of the beams has."""
         self.beams: list[Beam] = [Beam()]
@@ -113,11 +130,10 @@ class BeamSearch:
         """The best one first."""
 
     def choose(self, tops: Sequence[TopLogprobs]) -> list[Candidate]:
-        """Returns the best candidates, the best one first, by the likeliest tokens behind each of the beams."""
-        candidates = (
-            Candidate(place, token_id, logprob, beam.score + logprob)
-            for place, (beam, top) in enumerate(zip(self.beams, tops, strict=True)) for token_id, logprob in top)
-        return nsmallest(self.num_candidates, candidates, key=lambda each: (-each.score, each.beam, each.token_id))
+        """Returns the best candidates, the best one first, by the likeliest tokens behind each of the beams. Among
+        equal ones those of the likelier beam come first."""
+        behind = [_candidates(place, *each) for place, each in enumerate(zip(self.beams, tops, strict=True))]
+        return [*islice(merge(*behind, key=lambda each: -each.score), self.num_candidates)]
 
     def advance(
         self, candidates: Sequence[Candidate], reasons: Sequence[FinishReason | None]

@@ -91,6 +91,8 @@ def test_beam_search(llm: LLM) -> None:
     [alone] = llm.beam_search({"prompt": prompt}, BeamSearchParams(beam_width=1, max_tokens=6))
     assert alone.sequences[0].tokens[len(ids):] == greedy.outputs[0].token_ids
     assert output.sequences[0].cum_logprob >= alone.sequences[0].cum_logprob
+    [short] = llm.beam_search(prompt, BeamSearchParams(beam_width=1, max_tokens=6, length_penalty=0.5))
+    assert short.sequences[0].score == pytest.approx(alone.sequences[0].cum_logprob / 6 ** 0.5)
     for wrong, sentence in (({"temperature": 1.0}, "`temperature` of a beam search must be 0"),
                             ({"num_return_sequences": 4}, "`num_return_sequences` must be >= 1 and <= "),
                             ({"length_penalty": 99.0}, "`length_penalty` must be >= ")):

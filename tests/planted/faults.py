@@ -233,7 +233,7 @@ FAULTS = (
           _ADAPTERS),
     Fault("adapters", "killers-are-loaded-beside-others", "router/engine/adapter_loader.py",
           "if self._num_losses[number] >= MAX_LOSSES_BESIDE:", "if False:", _ADAPTERS),
-    Fault("adapters", "unknown-after-the-permit", "router/generation/validation.py",
+    Fault("adapters", "unknown-after-the-permit", "router/generation/mode.py",
           "    adapters.check(spec.adapter)\n", "", _ADAPTERS),
 
     Fault("recovery", "history-of-a-replay", "router/scheduling/rows.py",

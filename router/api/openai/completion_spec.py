@@ -62,7 +62,7 @@ def _num_candidates(body: CompletionBody, limits: Limits) -> int:
                                   "unsupported_parameter", "best_of")
         if body.stream:
             raise ValidationError("`best_of` > `n` is not supported when streaming tokens")
-        if best_of > limits.max_best_of:
+        if best_of > (most := min(limits.max_best_of, limits.max_concurrent_requests)):
             raise ValidationError(
-                f"`best_of` must be > 0 and <= {limits.max_best_of}. Given: {best_of}", "integer_above_max_value")
+                f"`best_of` must be > 0 and <= {most}. Given: {best_of}", "integer_above_max_value")
     return best_of

@@ -85,3 +85,10 @@ def test_a_search_of_which_nothing_can_go_on_returns_what_it_has_found() -> None
     candidates = beams.choose([((7, -0.5),)])
     assert beams.advance(candidates, [FinishReason.EOS_TOKEN]) == []
     assert [each.score for each in beams.answers] == [-0.5]
+
+
+def test_equal_candidates_come_by_their_beams() -> None:
+    beams = BeamSearch(BeamSettings(2), max_new_tokens=8, num_end_tokens=1)
+    beams.advance(beams.choose([((7, -0.5), (5, -0.5))]), [None, None])
+    tops: list[TopLogprobs] = [((9, -1.0), (3, -2.0)), ((4, -1.0), (6, -1.0), (2, -3.0))]
+    assert [(each.beam, each.token_id) for each in beams.choose(tops)] == [(0, 9), (1, 4), (1, 6), (0, 3)]

@@ -120,6 +120,13 @@ async def test_the_best_of_several(start: Start) -> None:
         assert (response.status, (await response.json())["error"]["message"]) == (400, told)
 
 
+async def test_candidates_are_bounded_by_the_permits(start: Start) -> None:
+    server = await start(replace(LIMITS, max_best_of=200))
+    response = await server.post("/v1/completions", {"prompt": "a", "best_of": 129})
+    error = (await response.json())["error"]
+    assert (error["message"], error["param"]) == ("`best_of` must be > 0 and <= 128. Given: 129", "best_of")
+
+
 PROMPT = "Say é, 😀: "
 
 
