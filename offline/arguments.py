@@ -17,17 +17,17 @@ from penstock.offline.foreign_arguments import FOREIGN
 from penstock.offline.names import NAMES, in_given_words
 from penstock.system.arguments import InvalidArgument
 from penstock.system.setting import Setting, settings
-from penstock.system.settings import ServerSettings
+from penstock.system.settings import MEMORY, MODEL, SHARDS, ServerSettings
 
 log = logging.getLogger(__name__)
 
-HERE = {name: name for name in (
-    "revision", "dtype", "kv_cache_dtype", "block_size", "activations", "model_impl", "rope_scaling", "rope_factor",
-    "kv_memory", "max_adapter_memory", "pipeline_depth", "speculate", "draft_model_id", "device", "deterministic",
-    "threads", "step_timeout", "max_shard_downtime", "startup_timeout", "poison_memory", "groups", "shard_tls_ca",
-    "shard_tls_cert", "shard_tls_key", "shard_tls_name", "shard_uds_path", "disable_grammar_support",
-    "watermark_gamma", "watermark_delta", "tokenizer_config_path")}
-"""Those that an `LLM` has by their own names."""
+MADE_BY = {"num_shard": "tensor_parallel_size", "cuda_graphs": "enforce_eager"}
+"""The arguments of which these settings are made."""
+HERE = frozenset({"disable_grammar_support"} | {
+    each.name for each, said, _ in settings(ServerSettings) if said.group in (MODEL, MEMORY, SHARDS)}) - {
+    *NAMES.values(), "num_shard", "pipeline_parallel_size", "sharded", "lora_adapters"}
+"""The settings that an `LLM` has by their own names: those of models, memory and shards, but for some that it has in
+another way."""
 VALUES: Mapping[str, Mapping[object, object]] = {
     "dtype": {"auto": None, "half": "float16", "float": "float32"},
     "kv_cache_dtype": {"auto": None, "fp8": "fp8_e4m3fn", "fp8_e4m3": "fp8_e4m3fn"},
@@ -37,11 +37,9 @@ VALUES: Mapping[str, Mapping[object, object]] = {
 NUM_SEQUENCES = 256
 """How many sequences run at once by default, as in vLLM."""
 MANY = 1 << 20
-"""More than anybody asks for at once: the caller's own memory bounds what it gives to be done."""
+"""A limit that nobody reaches: a program's own memory bounds how much it asks for."""
 ONE_SHARD = {"num_shard": 1, "pipeline_parallel_size": 1}
 """Settings of shards that are there without being asked for."""
-MADE_BY = {"num_shard": "tensor_parallel_size", "cuda_graphs": "enforce_eager"}
-"""The arguments of which these settings are made."""
 FIXED = {
     "max_concurrent_requests": MANY, "max_stop_sequences": MANY, "enable_prefill_logprobs": True,
     "allow_priorities": True, "no_request_logs": True,
@@ -54,7 +52,7 @@ def launcher_config(arguments: Mapping[str, Any]) -> LauncherConfig:
     given = {name: value for name, value in arguments.items() if value is not None}
     options = {**FIXED, **dict(_options(given))}
     if "groups" in given:
-        _refuse_of_shards(options)
+        _refuse_of_shards(options, given)
     has_adapters = bool(given.get("enable_lora"))
     try:
         config = LauncherConfig.from_options(options)
@@ -65,11 +63,12 @@ def launcher_config(arguments: Mapping[str, Any]) -> LauncherConfig:
     return config
 
 
-def _refuse_of_shards(options: Mapping[str, Any]) -> None:
+def _refuse_of_shards(options: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Raises ValueError for a setting that concerns shards, where none are started."""
     for name in reversed(OF_SHARDS):  # stages before ranks, whose number is made of theirs
         if options.get(name) is not None and options[name] != ONE_SHARD.get(name):
-            raise ValueError(in_given_words(f"`{MADE_BY.get(name, name)}` concerns shards, and with `groups` none are "
+            argument = name if name in given else MADE_BY.get(name, name)
+            raise ValueError(in_given_words(f"`{argument}` concerns shards, and with `groups` none are "
                                             "started here: give it to `penstock group`, which starts them"))
 
 
@@ -85,7 +84,7 @@ def _options(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yields the settings, by their own names."""
     kinds = {each.name: (said, hint) for each, said, hint in settings(ServerSettings)}
     for name, value in given.items():
-        setting = NAMES.get(name) or HERE.get(name)
+        setting = _setting(name)
         if setting is not None:
             value = VALUES.get(name, {}).get(value, value) if isinstance(value, str) else value
             if value is not None:
@@ -94,15 +93,25 @@ def _options(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             _refuse_or_tell(name, value)
     for name, make in _MADE_OF.items():
         if name in given:
-            yield from make(given)
+            for setting, value in make(given):
+                if setting in HERE and setting in given:
+                    raise ValueError(f"`{setting}` and `{name}` are two words for the same: give one of them")
+                yield setting, value
+
+
+def _setting(name: str) -> str | None:
+    """Returns the setting that an argument is, if it is one."""
+    return name if name in HERE else NAMES.get(name)
 
 
 def _checked(name: str, value: Any, said: Setting, hint: Any) -> Any:
     """Returns a value as its setting has it, checked as on a command line."""
     kind = said.attributes.get("type")
     try:
+        if name in ("groups", "cuda_graphs") and not isinstance(value, str):
+            value = ",".join(map(str, value))
         if name == "groups":
-            return CALLBACKS[name](None, None, value if isinstance(value, str) else ",".join(value))
+            return CALLBACKS[name](None, None, value)
         if isinstance(kind, click.ParamType):
             return kind.convert(value, None, None)
         return TypeAdapter(hint).validate_python(value)
@@ -130,6 +139,9 @@ def _eager(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _speculative(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Reads vLLM's `speculative_config`: guesses are the text's own, or those of a draft model."""
+    if not isinstance(given["speculative_config"], Mapping):
+        raise TypeError("`speculative_config` must be a dict, such as {'num_speculative_tokens': 8}. "
+                        f"Given: {given['speculative_config']!r:.100}")
     asked = dict(given["speculative_config"])
     method = asked.pop("method", "draft_model" if "model" in asked else "ngram")
     number, model = asked.pop("num_speculative_tokens", None), asked.pop("model", None)
@@ -148,6 +160,12 @@ def _speculative(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield "draft_model_id", model
 
 
+def _seed(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    if type(given["seed"]) is not int:
+        raise TypeError(f"`seed` must be an integer, or None. Given: {given['seed']!r:.100}")
+    return iter(())
+
+
 def _nothing(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yields nothing: the argument is for another part of `LLM`."""
     return iter(())
@@ -155,7 +173,7 @@ def _nothing(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 _MADE_OF = {
     "tensor_parallel_size": _ranks, "pipeline_parallel_size": _ranks, "enforce_eager": _eager,
-    "speculative_config": _speculative, "enable_lora": _nothing, "tokenizer": _nothing, "seed": _nothing}
+    "speculative_config": _speculative, "enable_lora": _nothing, "tokenizer": _nothing, "seed": _seed}
 """Arguments of which settings are made by a function, which gets all arguments."""
 
 
@@ -164,7 +182,7 @@ def _refuse_or_tell(name: str, value: Any) -> None:
     value that can't be had; the log tells of one that changes nothing."""
     found = FOREIGN.get(name)
     if found is None:
-        raise TypeError(f"LLM takes no `{name}`")
+        raise TypeError(f"there is no argument `{name}`")
     if value in found.neutral:
         return
     if not found.is_told:
@@ -176,5 +194,5 @@ def _tell_without_effect(given: Mapping[str, Any], config: LauncherConfig) -> No
     """Writes to the log which settings change nothing beside the others."""
     for name in given:
         for row in without_effect.TABLE:
-            if row.option == (NAMES.get(name) or HERE.get(name)) and row.is_so(vars(config)):
-                log.warning("`%s` has no effect: %s", name, row.why.format_map(vars(config)))
+            if row.option == _setting(name) and row.is_so(vars(config)):
+                log.warning("`%s` has no effect: %s", name, in_given_words(row.why.format_map(vars(config))))

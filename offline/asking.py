@@ -19,6 +19,7 @@ from penstock.router.generation.answers import answering
 from penstock.router.generation.asking import Asking
 from penstock.router.generation.identity import Wish, identify
 from penstock.router.generation.service import Service
+from penstock.system.arguments import InvalidArgument
 from penstock.system.setting import AskedAdapter
 
 
@@ -61,7 +62,8 @@ class Asked:
         self.collector = Collector(question.request_id, question.prompt.text, question.params, service.tokenizer,
                                    question.lora_request)
         try:
-            adapter = None if question.lora_request is None else await _adapter(service, question.lora_request)
+            adapter = None if question.lora_request is None else await _adapter(
+                session, service, question.lora_request)
             spec = spec_of(question.prompt, question.params, service, question.seed, adapter,
                            question.priority, question.beams)
             with Asking(service) as asking:
@@ -80,7 +82,7 @@ class Asked:
         return self.collector.output()
 
 
-async def _adapter(service: Service, asked: LoRARequest) -> str:
+async def _adapter(session: Session, service: Service, asked: LoRARequest) -> str:
     """Returns the name of an adapter, which is added to those that are known if it is not. Raises ValueError."""
     if not service.allows_runtime_adapters:
         raise ValueError("`lora_request` needs an LLM that was made with `enable_lora=True`")
@@ -89,8 +91,12 @@ async def _adapter(service: Service, asked: LoRARequest) -> str:
         if known.origin != asked.lora_path:
             raise ValueError(f"there is an adapter {asked.lora_name!r} already, of {known.origin}")
         return known.name
-    sources: tuple[AdapterSource, ...] = await in_daemon_thread(
-        find_all, [AskedAdapter(asked.lora_name, asked.lora_path)], service.info.model_id, None, False)
+    try:
+        sources: tuple[AdapterSource, ...] = await in_daemon_thread(
+            find_all, [AskedAdapter(asked.lora_name, asked.lora_path)], service.info.model_id, session.download_dir,
+            False)
+    except InvalidArgument as error:
+        raise ValueError(error.message.replace("`lora_adapters`", "`lora_request`")) from error
     [source] = sources
     if source.name not in service.adapters:  # another request may have come first
         await service.adapters.add(source)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from penstock.offline.outputs import LoRARequest, RequestOutput
 from penstock.offline.owner import ModelOwner
@@ -15,11 +15,23 @@ if TYPE_CHECKING:
     from penstock.offline.prompts import PromptType
 
 
+class AsyncEngineArgs:
+    """The arguments of an `AsyncLLM`, which is made of them later, by `from_engine_args`."""
+
+    def __init__(self, model: str, **arguments: Any) -> None:
+        self.arguments = {"model": model, **arguments}
+
+
 class AsyncLLM(ModelOwner):
     """A language model in this program, for programs with an event loop: any number of tasks may ask at once. It is
     loaded on entering the `async with`, or before the first answer. See `ModelOwner` for its arguments."""
 
     _waits = False
+
+    @classmethod
+    def from_engine_args(cls, engine_args: AsyncEngineArgs) -> Self:
+        """Makes one with these arguments."""
+        return cls(**engine_args.arguments)
 
     async def generate(
         self, prompt: PromptType, sampling_params: SamplingParams | None = None, request_id: str | None = None, *,
@@ -52,6 +64,10 @@ class AsyncLLM(ModelOwner):
         for each in [request_id] if isinstance(request_id, str) else request_id:
             if (running := self._model.running.get(each)) is not None:
                 running.cancel()
+
+    def shutdown(self) -> None:
+        """Ends the shards as `close` does, which is Penstock's name for it."""
+        self.close()
 
     async def __aenter__(self) -> Self:
         await self._model.opened()

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from penstock.offline.asking import Asked, Question
 from penstock.offline.model import Model
-from penstock.offline.outputs import LoRARequest, Metric, PromptScore, RequestOutput
+from penstock.offline.outputs import LoRARequest, PromptScore, RequestOutput
 from penstock.offline.progress import shown
 from penstock.offline.prompts import Prompt
 from penstock.offline.sampling_params import SamplingParams
@@ -21,7 +21,7 @@ wait in the scheduler would help nobody."""
 
 def answer(
     model: Model, prompts: Sequence[Prompt], sampling_params: SamplingParams | Sequence[SamplingParams] | None,
-    lora_request: LoRARequest | Sequence[LoRARequest | None] | None, priority: Sequence[int] | None,
+    lora_request: LoRARequest | Sequence[LoRARequest | None] | None, priority: int | Sequence[int] | None,
     use_tqdm: bool | Callable[..., object],
 ) -> list[RequestOutput]:
     """Returns the answers to prompts, in their order."""
@@ -81,10 +81,3 @@ def scores(outputs: Iterable[RequestOutput]) -> list[PromptScore]:
                 None if position is None else position[token_id].logprob
                 for token_id, position in zip(output.prompt_token_ids, output.prompt_logprobs or (), strict=True)])
             for output in outputs]
-
-
-def metrics(service: Service) -> list[Metric]:
-    """Returns the series of a model."""
-    return [Metric(sample.name, family.type, sample.labels, sample.value)
-            for family in service.metrics.collect() for sample in family.samples
-            if not sample.name.endswith("_created")]

@@ -26,7 +26,7 @@ def as_error(error: Exception) -> Exception:
     if isinstance(error, click.ClickException):
         return ValueError(in_given_words(error.message))
     if isinstance(error, RouterError) and error.metric in ("validation", "template"):
-        return ValueError(error.reason)
+        return ValueError(in_given_words(error.reason))
     kind = ValueError if isinstance(error, TokenizerError | ValueError | Refused) else RuntimeError
     return kind(in_given_words(str(error)))
 

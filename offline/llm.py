@@ -25,7 +25,8 @@ class LLM(ModelOwner):
         self, prompts: PromptType | Sequence[PromptType],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None, *,
         use_tqdm: bool | Callable[..., Any] = True,
-        lora_request: LoRARequest | Sequence[LoRARequest | None] | None = None, priority: Sequence[int] | None = None,
+        lora_request: LoRARequest | Sequence[LoRARequest | None] | None = None,
+        priority: int | Sequence[int] | None = None,
     ) -> list[RequestOutput]:
         """Returns the answers to prompts, in their order. A prompt is a text, token ids, or a dict with `prompt` or
         `prompt_token_ids`; parameters and adapters are the same for all, or a list with one for each. Prompts with a
@@ -37,9 +38,10 @@ class LLM(ModelOwner):
 
     def chat(
         self, messages: Messages | Sequence[Messages],
-        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None, *,
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_tqdm: bool | Callable[..., Any] = True,
         lora_request: LoRARequest | Sequence[LoRARequest | None] | None = None,
+        priority: int | Sequence[int] | None = None, *,
         chat_template: str | None = None, add_generation_prompt: bool = True, continue_final_message: bool = False,
         tools: Sequence[Mapping[str, Any]] | None = None, chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> list[RequestOutput]:
@@ -52,10 +54,10 @@ class LLM(ModelOwner):
         prompts = render_all(
             self._model, messages, chat_template, tools, chat_template_kwargs or {},
             add_generation_prompt=add_generation_prompt, continue_final_message=continue_final_message)
-        return answer(self._model, prompts, sampling_params, lora_request, None, use_tqdm)
+        return answer(self._model, prompts, sampling_params, lora_request, priority, use_tqdm)
 
     def beam_search(
-        self, prompts: PromptType | Sequence[PromptType], params: BeamSearchParams, *,
+        self, prompts: PromptType | Sequence[PromptType], params: BeamSearchParams,
         lora_request: LoRARequest | Sequence[LoRARequest | None] | None = None,
         use_tqdm: bool | Callable[..., Any] = False,
     ) -> list[BeamSearchOutput]:
@@ -69,8 +71,8 @@ class LLM(ModelOwner):
         self, prompts: PromptType | Sequence[PromptType], *, use_tqdm: bool | Callable[..., Any] = False,
         lora_request: LoRARequest | Sequence[LoRARequest | None] | None = None,
     ) -> list[PromptScore]:
-        """Returns the logprobs of the prompts' own tokens; nothing is generated. (vLLM's `score` compares two texts,
-        by models that are not served here.)"""
+        """Returns the logprobs of the prompts' own tokens. A token is generated, too, and dropped: a prompt must leave
+        room for it in the context. (vLLM's `score` compares two texts, by models that are not served here.)"""
         from penstock.offline.batch import answer, scores
         from penstock.offline.prompts import read_all
 

@@ -61,9 +61,14 @@ class Model:
                                "process, or ask from threads")
         if not self.close.alive:
             raise RuntimeError(CLOSED)
+        if not self.session.opened.done():
+            raise RuntimeError("the model is not loaded yet: enter the `async with` first")
         if self.session.failure is not None:
             raise as_error(self.session.failure)
-        return self.session.opened.result()
+        try:
+            return self.session.opened.result()
+        except Exception as error:
+            raise as_error(error) from error
 
     def next_id(self) -> str:
         """Returns the id of the next request."""

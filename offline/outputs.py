@@ -114,11 +114,33 @@ class BeamSearchOutput:
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
-    """One series, as Prometheus would have it."""
+class Counter:
+    """A series of Prometheus that grows. Its name is that before `_total`."""
 
     name: str
-    kind: str
-    """counter, gauge or histogram."""
+    labels: Mapping[str, str]
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """A series of Prometheus that goes up and down."""
+
+    name: str
     labels: Mapping[str, str]
     value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """The series of Prometheus that together tell how often values were how large: for each bound, of which the last
+    is `+Inf`, how many values were not above it."""
+
+    name: str
+    labels: Mapping[str, str]
+    count: int
+    sum: float
+    buckets: Mapping[str, int]
+
+
+Metric = Counter | Gauge | Histogram

@@ -55,8 +55,8 @@ class ModelOwner:
         return ModelTokenizer(self._model.service, self._model.loop)
 
     def get_metrics(self) -> list[Metric]:
-        """Returns all series that a server would tell at `/metrics`, of this model."""
-        from penstock.offline.batch import metrics
+        """Returns all series that a server would tell at `/metrics`, of this model, and vLLM's."""
+        from penstock.offline.metrics import metrics
 
         return metrics(self._model.service)
 

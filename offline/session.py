@@ -58,6 +58,11 @@ class Session:
         self.failure: NoShards | None = None
         """Why nothing is answered any more."""
 
+    @property
+    def download_dir(self) -> Path | None:
+        """Where files of the Hub are kept; None for the usual place."""
+        return self._config.huggingface_hub_cache
+
     async def live(self) -> None:
         """Serves until it is cancelled."""
         try:

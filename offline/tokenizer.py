@@ -28,8 +28,10 @@ class ModelTokenizer:
 
     @property
     def eos_token_id(self) -> int | None:
-        """The first of them, if there is one."""
-        return next(iter(self.eos_token_ids), None)
+        """That of the tokenizer's own end mark, if it has one, else the first of them."""
+        mark = "" if self._service.template is None else self._service.template.special_tokens.get("eos_token", "")
+        own = self._service.tokenizer.special_id(mark)
+        return next(iter(self.eos_token_ids), None) if own is None else own
 
     @property
     def all_special_ids(self) -> list[int]:

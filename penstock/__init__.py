@@ -6,9 +6,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock.offline.async_llm import AsyncLLM
+    from penstock.offline.async_llm import AsyncEngineArgs, AsyncLLM
     from penstock.offline.llm import LLM
-    from penstock.offline.outputs import CompletionOutput, LoRARequest, RequestOutput
+    from penstock.offline.outputs import CompletionOutput, Counter, Gauge, Histogram, LoRARequest, RequestOutput
+    from penstock.offline.prompts import PromptType, TextPrompt, TokensPrompt
     from penstock.offline.sampling_params import (
         BeamSearchParams,
         RequestOutputKind,
@@ -16,12 +17,15 @@ if TYPE_CHECKING:
         StructuredOutputsParams,
     )
 
-__all__ = ["LLM", "AsyncLLM", "BeamSearchParams", "CompletionOutput", "LoRARequest", "RequestOutput",
-           "RequestOutputKind", "SamplingParams", "StructuredOutputsParams"]
+__all__ = [
+    "LLM", "AsyncEngineArgs", "AsyncLLM", "BeamSearchParams", "CompletionOutput", "Counter", "Gauge", "Histogram",
+    "LoRARequest", "PromptType", "RequestOutput", "RequestOutputKind", "SamplingParams", "StructuredOutputsParams",
+    "TextPrompt", "TokensPrompt"]
 
 _PLACES = {
-    "LLM": "llm", "AsyncLLM": "async_llm",
-    **dict.fromkeys(("CompletionOutput", "LoRARequest", "RequestOutput"), "outputs"),
+    "LLM": "llm", **dict.fromkeys(("AsyncEngineArgs", "AsyncLLM"), "async_llm"),
+    **dict.fromkeys(("CompletionOutput", "Counter", "Gauge", "Histogram", "LoRARequest", "RequestOutput"), "outputs"),
+    **dict.fromkeys(("PromptType", "TextPrompt", "TokensPrompt"), "prompts"),
     **dict.fromkeys(("BeamSearchParams", "RequestOutputKind", "SamplingParams", "StructuredOutputsParams"),
                     "sampling_params")}
 
@@ -31,3 +35,7 @@ def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module 'penstock' has no attribute {name!r}")
     return getattr(import_module(f"penstock.offline.{_PLACES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -34,7 +34,7 @@ def check_beams(spec: GenerationSpec, limits: Limits, facts: Facts, is_stream: b
         return
     most = min(MAX_BEAMS, limits.max_concurrent_requests)
     refuse_beyond(p.num_beams, f"`{name}` must be >= 1 and <= {most}. Given: {p.num_beams}", least=1, most=most)
-    refuse_beyond(p.num_return_sequences, f"`num_return_sequences` must be >= 1 and <= `num_beams`, {p.num_beams}. "
+    refuse_beyond(p.num_return_sequences, f"`num_return_sequences` must be >= 1 and <= `{name}`, {p.num_beams}. "
                                           f"Given: {p.num_return_sequences}", least=1, most=p.num_beams)
     if p.length_penalty is not None:
         refuse_beyond(p.length_penalty,

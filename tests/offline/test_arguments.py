@@ -9,9 +9,17 @@ import pytest
 from penstock.offline.arguments import launcher_config
 
 WRONG: list[tuple[Mapping[str, Any], type[Exception], str]] = [
-    ({"moel": "x"}, TypeError, "LLM takes no `moel`"),
-    ({"limit_mm_per_prompt": {"image": 1}}, TypeError, "LLM takes no `limit_mm_per_prompt`"),
-    ({"port": 3000}, TypeError, "LLM takes no `port`"),
+    ({"moel": "x"}, TypeError, "there is no argument `moel`"),
+    ({"limit_mm_per_prompt": {"image": 1}}, TypeError, "there is no argument `limit_mm_per_prompt`"),
+    ({"port": 3000}, TypeError, "there is no argument `port`"),
+    ({"lora_adapters": "a"}, TypeError, "there is no argument `lora_adapters`"),
+    ({"seed": "x"}, TypeError, "`seed` must be an integer, or None. Given: 'x'"),
+    ({"seed": 1.5}, TypeError, "`seed` must be an integer, or None. Given: 1.5"),
+    ({"speculative_config": "ngram"}, TypeError, "`speculative_config` must be a dict, .* Given: 'ngram'"),
+    ({"speculative_config": {"num_speculative_tokens": 3}, "speculate": 4}, ValueError,
+     "`speculate` and `speculative_config` are two words for the same"),
+    ({"enforce_eager": True, "cuda_graphs": [1, 2]}, ValueError, "`cuda_graphs` and `enforce_eager` are two words"),
+    ({"cuda_graphs": ["one"]}, ValueError, "`cuda_graphs`: 'one' is not a list of numbers"),
     ({"trust_remote_code": True}, ValueError, "`trust_remote_code` = True is not taken: a checkpoint's code is never"),
     ({"enable_prefix_caching": False}, ValueError, "prefixes are always shared"),
     ({"dtype": "int3"}, ValueError, "`dtype`: .*Given: 'int3'"),
@@ -31,7 +39,8 @@ WRONG: list[tuple[Mapping[str, Any], type[Exception], str]] = [
     ({"model": ""}, ValueError, "`model` is missing"),
     *(({"groups": "127.0.0.1:4000", **of_shards}, ValueError, f"`{name}` concerns shards, and with `groups` none are")
       for of_shards in ({"dtype": "float16"}, {"quantization": "int8"}, {"kv_memory": "4GiB"}, {"threads": 1},
-                        {"tensor_parallel_size": 2}, {"pipeline_parallel_size": 2}, {"enforce_eager": True})
+                        {"tensor_parallel_size": 2}, {"pipeline_parallel_size": 2}, {"enforce_eager": True},
+                        {"cuda_graphs": [1]})
       for name in of_shards),
 ]
 
@@ -53,12 +62,16 @@ def test_an_argument_that_is_not_taken_is_refused_by_name(
     ({"max_model_len": 100, "max_num_seqs": 7, "max_num_batched_tokens": 64, "max_logprobs": 3},
      {"max_total_tokens": 100, "max_batch_size": 7, "max_batch_prefill_tokens": 64, "max_top_n_tokens": 3}),
     ({"enforce_eager": True}, {"cuda_graphs": (0,)}),
+    ({"cuda_graphs": [1, 2], "max_batch_total_tokens": 999, "master_port": 4000, "seed": -3, "enforce_eager": False},
+     {"cuda_graphs": (1, 2), "max_batch_total_tokens": 999, "master_port": 4000}),
     ({"enable_lora": True}, {"allow_runtime_adapters": True, "takes_adapters": True}),
     ({"speculative_config": {"method": "ngram", "num_speculative_tokens": 5}}, {"speculate": 5}),
     ({"speculative_config": {"model": "d", "num_speculative_tokens": 2}}, {"speculate": 2, "draft_model_id": "d"}),
     ({"kv_memory": "2MiB", "threads": 3, "device": "cpu"}, {"kv_memory": 2 << 20, "threads": 3, "device": "cpu"}),
     ({"groups": ["127.0.0.1:4000", "127.0.0.1:4001"]}, {"groups": "127.0.0.1:4000,127.0.0.1:4001"}),
     ({"trust_remote_code": False, "enable_prefix_caching": True, "enable_chunked_prefill": None}, {}),
+    ({"disable_log_stats": False}, {}),
+    ({"disable_log_stats": True}, {}),
 ])
 def test_arguments_become_settings(arguments: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
     config = launcher_config({"model": "m", **arguments})
@@ -67,7 +80,10 @@ def test_arguments_become_settings(arguments: Mapping[str, Any], settings: Mappi
 
 @pytest.mark.parametrize(("arguments", "sentence"), [
     ({"max_lora_rank": 16}, "`max_lora_rank` has no effect: adapters of any rank are taken"),
-    ({"gpu_memory_utilization": 0.5, "device": "cpu"}, "`gpu_memory_utilization` has no effect: on a processor"),
+    ({"gpu_memory_utilization": 0.5, "device": "cpu"},
+     "`gpu_memory_utilization` has no effect: on a processor `kv_memory` says how much memory"),
+    ({"max_num_seqs": 64, "max_num_batched_tokens": 32},
+     "`max_num_seqs` has no effect: a step of `max_num_batched_tokens` 32 has room for fewer sequences"),
     ({"deterministic": True, "device": "cpu"}, "`deterministic` has no effect: no answer of a processor changes"),
 ])
 def test_the_log_tells_of_an_argument_without_effect(

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from penstock import LLM, AsyncLLM, SamplingParams
+from penstock import LLM, AsyncEngineArgs, AsyncLLM, Counter, SamplingParams
 from penstock.bench.programs.children import free_port
 from tests.e2e.server import serve_group
 from tests.eventually import until
@@ -212,7 +212,22 @@ async def test_streams() -> None:
         stream = llm.generate(PROMPTS[0], params)
         await anext(stream)
         await stream.aclose()
-        in_use = {each.name: each.value for each in llm.get_metrics()}
-        assert in_use["tgi_request_count_total"] == len(PROMPTS) + 3
+        assert [each.value for each in llm.get_metrics()
+                if isinstance(each, Counter) and each.name == "tgi_request_count"] == [len(PROMPTS) + 3]
     with pytest.raises(RuntimeError, match="the LLM is closed"):
         await anext(llm.generate("a"))
+
+
+async def test_a_model_that_is_made_of_arguments_and_loaded_by_the_first_answer() -> None:
+    llm = AsyncLLM.from_engine_args(AsyncEngineArgs(MODEL, **SMALL))
+    try:
+        with pytest.raises(RuntimeError, match="the model is not loaded yet: enter the `async with` first"):
+            llm.get_tokenizer()
+        outputs = [output async for output in llm.generate("a", SamplingParams(), request_id="1")]
+        assert outputs[-1].finished
+        assert llm.get_tokenizer().encode("a") == outputs[-1].prompt_token_ids
+    finally:
+        llm.shutdown()
+    assert not shards()
+    with pytest.raises(RuntimeError, match="the LLM is closed"):
+        llm.get_tokenizer()

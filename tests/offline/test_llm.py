@@ -163,7 +163,7 @@ def test_conversations(llm: LLM) -> None:
     assert output.prompt == prompt
     assert output.prompt_token_ids == tokenizer.apply_chat_template(messages, add_generation_prompt=True)
     assert output.prompt_token_ids == tokenizer.encode(prompt, add_special_tokens=False)
-    several = llm.chat([messages, messages], GREEDY, use_tqdm=False)
+    several = llm.chat([messages, messages], GREEDY, False, None, [1, 2])
     assert [each.outputs for each in several] == [output.outputs] * 2
     [own] = llm.chat(messages, GREEDY, use_tqdm=False, chat_template="{{ kind }}: {{ messages[0].content }}",
                      chat_template_kwargs={"kind": "Q"})
@@ -193,7 +193,7 @@ def test_adapters_are_loaded_when_they_are_named(llm: LLM, tmp_path: Path) -> No
     assert outputs[0].lora_request == adapter
     with pytest.raises(ValueError, match="there is an adapter 'other' already"):
         llm.generate("a", GREEDY, use_tqdm=False, lora_request=LoRARequest("other", 1, "/elsewhere"))
-    with pytest.raises(ValueError, match="there is no directory /nowhere"):
+    with pytest.raises(ValueError, match="`lora_request`: there is no directory /nowhere"):
         llm.generate("a", GREEDY, use_tqdm=False, lora_request=LoRARequest("third", 2, "/nowhere"))
 
 
@@ -255,12 +255,3 @@ async def test_it_works_beside_an_event_loop_and_in_threads(llm: LLM) -> None:
     assert answer(llm) == expected
     with ThreadPoolExecutor(4) as threads:
         assert [*threads.map(lambda _: answer(llm), range(8))] == [expected] * 8
-
-
-def test_the_bar_and_the_metrics(llm: LLM, capsys: pytest.CaptureFixture[str]) -> None:
-    before = {(each.name, *each.labels.values()): each.value for each in llm.get_metrics()}
-    llm.generate(PROMPTS, GREEDY)
-    assert "20/20" in (shown := capsys.readouterr().err)
-    assert "tokens/s read" in shown
-    after = {(each.name, *each.labels.values()): each.value for each in llm.get_metrics()}
-    assert after["tgi_request_success_total",] - before["tgi_request_success_total",] == 20

@@ -1,0 +1,20 @@
+"""The names that programs import, and those that errors tell."""
+
+import pytest
+
+import penstock
+from penstock.offline.names import in_given_words
+
+
+def test_names_that_programs_import_and_complete() -> None:
+    assert {*penstock.__all__} <= {*dir(penstock)}
+    assert all(getattr(penstock, name) is not None for name in penstock.__all__)
+
+
+@pytest.mark.parametrize(("sentence", "expected"), [
+    ("`max_total_tokens` must be >= 2", "`max_model_len` must be >= 2"),
+    ("give --kv-memory or a --max-total-tokens below 9", "give `kv_memory` or a `max_model_len` below 9"),
+    ("see --help, a--dtype and `other`", "see --help, a--dtype and `other`"),
+])
+def test_settings_are_called_as_the_caller_has_them(sentence: str, expected: str) -> None:
+    assert in_given_words(sentence) == expected

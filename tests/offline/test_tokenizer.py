@@ -1,0 +1,23 @@
+"""The tokenizer of a model, as transformers has it."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from penstock import LLM
+from penstock.offline.tokenizer import ModelTokenizer
+
+
+def test_the_mark_that_ends_an_answer(llm: LLM) -> None:
+    tokenizer = llm.get_tokenizer()
+    assert tokenizer.eos_token_id in tokenizer.eos_token_ids
+
+
+@pytest.mark.parametrize(("marks", "expected"), [
+    ({"eos_token": "<|im_end|>"}, 5), ({"eos_token": "other"}, 3), ({}, 3)])
+def test_of_several_the_tokenizer_s_own_mark_is_first(marks: dict[str, str], expected: int) -> None:
+    service = SimpleNamespace(
+        facts=SimpleNamespace(eos_token_ids=frozenset({3, 5, 9})),
+        tokenizer=SimpleNamespace(special_id={"<|im_end|>": 5}.get), template=SimpleNamespace(special_tokens=marks))
+    assert ModelTokenizer(cast(Any, service), cast(Any, None)).eos_token_id == expected
