@@ -46,14 +46,16 @@ class LLM(ModelOwner):
         tools: Sequence[Mapping[str, Any]] | None = None, chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> list[RequestOutput]:
         """Returns the answers to one conversation, or to a list of them. The model's chat template writes the prompt,
-        or `chat_template`, which is Jinja's source; it gets `tools` and `chat_template_kwargs`. Calls of tools are in
-        the answer's text, as the model writes them."""
+        or `chat_template`, which is Jinja's source; it gets `tools` and `chat_template_kwargs`. A message describes
+        tools to a template that takes none. Calls of them are in the answer's text, as the model writes them."""
         from penstock.offline.batch import answer
-        from penstock.offline.chats import render_all
+        from penstock.offline.chats import render_all, split
+        from penstock.offline.prompts import Prompt
 
-        prompts = render_all(
-            self._model, messages, chat_template, tools, chat_template_kwargs or {},
+        texts = render_all(
+            self._model.service, self._model.loop, split(messages), chat_template, tools, chat_template_kwargs or {},
             add_generation_prompt=add_generation_prompt, continue_final_message=continue_final_message)
+        prompts = [Prompt(text, add_special_tokens=False) for text in texts]
         return answer(self._model, prompts, sampling_params, lora_request, priority, use_tqdm)
 
     def beam_search(

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, overload
 
+from penstock.offline.chats import render_all
 from penstock.offline.event_loop import EventLoop
 from penstock.offline.failures import translated
-from penstock.router.errors import TemplateError
 from penstock.router.generation.service import Service
 
 
@@ -51,26 +51,25 @@ class ModelTokenizer:
     @overload
     def apply_chat_template(
         self, conversation: Sequence[Mapping[str, Any]], *, tokenize: Literal[False], add_generation_prompt: bool = ...,
-        continue_final_message: bool = ..., tools: Sequence[Mapping[str, Any]] | None = ..., **variables: Any,
+        continue_final_message: bool = ..., tools: Sequence[Mapping[str, Any]] | None = ...,
+        chat_template: str | None = ..., **variables: Any,
     ) -> str: ...
 
     @overload
     def apply_chat_template(
         self, conversation: Sequence[Mapping[str, Any]], *, tokenize: Literal[True] = ...,
         add_generation_prompt: bool = ..., continue_final_message: bool = ...,
-        tools: Sequence[Mapping[str, Any]] | None = ..., **variables: Any,
+        tools: Sequence[Mapping[str, Any]] | None = ..., chat_template: str | None = ...,
+        **variables: Any,
     ) -> list[int]: ...
 
     def apply_chat_template(
         self, conversation: Sequence[Mapping[str, Any]], *, tokenize: bool = True, add_generation_prompt: bool = False,
-        continue_final_message: bool = False, tools: Sequence[Mapping[str, Any]] | None = None, **variables: Any,
+        continue_final_message: bool = False, tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None, **variables: Any,
     ) -> str | list[int]:
-        """Returns the prompt of a conversation as token ids, or as text."""
-        with translated():
-            if self._service.template is None:
-                raise TemplateError("the model has no chat template")
-            text = self._loop.run(self._service.template.render_async(
-                [dict(message) for message in conversation], add_generation_prompt=add_generation_prompt,
-                continue_final_message=continue_final_message, tools=None if tools is None else [*map(dict, tools)],
-                **variables))
+        """Returns the prompt of a conversation as token ids, or as text; `LLM.chat` tells how it is made."""
+        [text] = render_all(
+            self._service, self._loop, [conversation], chat_template, tools, variables,
+            add_generation_prompt=add_generation_prompt, continue_final_message=continue_final_message)
         return self.encode(text, add_special_tokens=False) if tokenize else text

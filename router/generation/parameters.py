@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FailFast, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, FailFast, Field
 
 from penstock.router.generation.float32 import nearest_float32
 from penstock.router.grammar.forms import check_grammar
+from penstock.router.shapes import Body
 
 
 def _to_float32(value: float) -> float:
@@ -62,12 +63,6 @@ Stops = Annotated[
 """One stop string or several; null means none."""
 TokenIds = Annotated[
     list[UInt32], FailFast(), BeforeValidator(_to_list_or_none, json_schema_input_type=list[UInt32] | None)]
-
-
-class Body(BaseModel):
-    """The base of all bodies: types are exact, except that an integer is a number, and unknown fields are ignored."""
-
-    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
 
 class Parameters(Body):

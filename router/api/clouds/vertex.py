@@ -11,13 +11,13 @@ from penstock.router.api.http.body import json_response, read_json, to_body
 from penstock.router.api.http.headers import wish_of
 from penstock.router.api.openai import chat
 from penstock.router.api.openai.bodies import ChatBody
-from penstock.router.api.openai.messages import count_items
 from penstock.router.api.tgi import generate as tgi
 from penstock.router.api.tgi.bodies import CompatBody
+from penstock.router.chat.messages import count_items
 from penstock.router.errors import NoInstances, Overloaded, ValidationError
 from penstock.router.generation.identity import OUTPUT_IDS, REPEAT, RESUME, Wish
-from penstock.router.generation.parameters import Body
 from penstock.router.generation.service import service_of
+from penstock.router.shapes import Body
 
 
 def _count_messages(instances: object) -> object:

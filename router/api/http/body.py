@@ -14,9 +14,9 @@ from pydantic_core import ErrorDetails
 from penstock.router.api.http.body_room import ROOM, SMALL
 from penstock.router.api.http.parts import send_parts
 from penstock.router.errors import TooLarge, TooSlow, Unreadable, WrongContentType, WrongShape
-from penstock.router.generation.parameters import Body
 from penstock.router.generation.service import service_of
 from penstock.router.limits import Limits
+from penstock.router.shapes import EXPECTED, Body, explain, path_of, shown
 from penstock.system.json_objects import check_amount
 
 AnyBody = TypeVar("AnyBody", bound=Body)
@@ -27,18 +27,6 @@ UNREAD_SECONDS = 10.0
 """The most seconds for which a client may leave a part of a long answer unread, since others wait for their turn."""
 PAUSE_SECONDS = 5.0
 """The most seconds for which a client may send nothing amid a large body, since others wait for its room."""
-_MAX_SHOWN = 40
-"""How many characters of a refused string the answer repeats."""
-_NOTHING = object()
-_EXPECTED = {
-    "model_type": "an object",
-    "dict_type": "an object",
-    "string_type": "a string",
-    "float_type": "a number",
-    "int_type": "an integer",
-    "bool_type": "a boolean",
-    "list_type": "a list",
-}
 _BOUNDS = {
     **dict.fromkeys(("greater_than", "greater_than_equal"), "below_min_value"),
     **dict.fromkeys(("less_than", "less_than_equal"), "above_max_value"),
@@ -94,7 +82,7 @@ def check_encoding(request: web.Request) -> None:
     """Raises WrongContentType for a body that is compressed."""
     encoding = ", ".join(request.headers.getall(hdrs.CONTENT_ENCODING, ())).strip()
     if encoding.lower() not in ("", "identity"):
-        raise WrongContentType(f"Expected request without `Content-Encoding`. Given: {_show(ascii(encoding)[1:-1])}")
+        raise WrongContentType(f"Expected request without `Content-Encoding`. Given: {shown(ascii(encoding)[1:-1])}")
 
 
 def parse_json(content: bytes | bytearray, limits: Limits) -> Any:
@@ -152,45 +140,7 @@ def to_body(content: Any, schema: type[AnyBody]) -> AnyBody:
         return schema.model_validate(content)
     except pydantic.ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise WrongShape(explain(first, content), _code(first), _path(first, content)) from error
-
-
-def explain(error: ErrorDetails, content: Any) -> str:
-    """Returns a sentence that says where in `content` what was found, and what was expected."""
-    if error["type"] == "missing":
-        field = error["loc"][-1]
-        return _at(_path({**error, "loc": error["loc"][:-1]}, content)) + f"missing field `{field}`"
-    where = _at(_path(error, content))
-    if expected := _EXPECTED.get(error["type"]):
-        return f"{where}invalid type: {_show(error['input'])}, expected {expected}"
-    return f"{where}invalid value: {_show(error['input'])}: {error['msg'].removeprefix('Value error, ')}"
-
-
-def _at(path: str | None) -> str:
-    return f"{path}: " if path else ""
-
-
-def _path(error: ErrorDetails, content: Any) -> str | None:
-    """Returns where in `content` the error is, such as `messages[0].content`; None if that is all of it.
-
-    A location also names the types of unions that were tried, which are no part of the content.
-    """
-    path, location = "", error["loc"]
-    for part in location:
-        inner = _inside(content, part)
-        if inner is not _NOTHING or (error["type"] == "missing" and part is location[-1]):
-            path += f"[{part}]" if isinstance(part, int) else f".{part}"
-            content = inner
-    return path.removeprefix(".") or None
-
-
-def _inside(content: Any, part: int | str) -> Any:
-    """Returns the part of an object or a list; `_NOTHING` if it has none of this name. Numbers name fields, too."""
-    if isinstance(content, dict):
-        return content.get(part, content.get(str(part), _NOTHING))
-    if isinstance(content, list) and isinstance(part, int) and part < len(content):
-        return content[part]
-    return _NOTHING
+        raise WrongShape(explain(first, content), _code(first), path_of(first, content)) from error
 
 
 def _code(error: ErrorDetails) -> str:
@@ -198,26 +148,8 @@ def _code(error: ErrorDetails) -> str:
     kind = error["type"]
     if kind == "missing":
         return "missing_required_parameter"
-    if kind in _EXPECTED:
+    if kind in EXPECTED:
         return "invalid_type"
     if (bound := _BOUNDS.get(kind)) is not None:
         return f"{'integer' if isinstance(error['input'], int) else 'decimal'}_{bound}"
     return _CODES.get(kind, "invalid_value")
-
-
-def _show(value: object) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return f"boolean `{str(value).lower()}`"
-        case int():
-            return f"integer `{value}`"
-        case float():
-            return f"floating point `{value}`"
-        case str():
-            return f'string "{value[:_MAX_SHOWN]}{"…" if len(value) > _MAX_SHOWN else ""}"'
-        case list():
-            return "a list"
-        case _:
-            return "an object"

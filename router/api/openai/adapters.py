@@ -7,8 +7,8 @@ from aiohttp import web
 from penstock.router.adapters.source import AdapterSource
 from penstock.router.api.http.body import read_body
 from penstock.router.errors import AdaptersFixed, InvalidAdapter
-from penstock.router.generation.parameters import Body
 from penstock.router.generation.service import Service, service_of
+from penstock.router.shapes import Body
 
 MAX_PATH = 4096
 """The characters of a path, as Linux has it."""

@@ -13,7 +13,7 @@ from penstock.router.api.openai.storage import ExpiresAfter, after_of, known_for
 from penstock.router.api.openai.upload import PURPOSE
 from penstock.router.api.openai.whole_answers import ROUTES
 from penstock.router.errors import ValidationError
-from penstock.router.generation.parameters import Body
+from penstock.router.shapes import Body
 from penstock.router.store.records import BatchStatus, StoredBatch
 
 MAX_PAGE, DEFAULT_PAGE = 100, 20

@@ -5,10 +5,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from penstock.router.api.openai.messages import Message, count_items
-from penstock.router.api.openai.tools import MAX_TOOLS, ToolBody, ToolChoice
+from penstock.router.api.openai.tools import MAX_TOOLS, ToolChoice
+from penstock.router.chat.messages import Message, count_items
+from penstock.router.chat.tool_bodies import ToolBody
 from penstock.router.generation.parameters import (
-    Body,
     Float32,
     Int32,
     LogitBias,
@@ -18,6 +18,7 @@ from penstock.router.generation.parameters import (
     to_list,
 )
 from penstock.router.grammar.forms import check_response_format
+from penstock.router.shapes import Body
 
 MAX_LISTS = 10_000
 

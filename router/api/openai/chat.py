@@ -123,9 +123,9 @@ async def chat_tokenize(request: web.Request) -> web.StreamResponse:
     service = service_of(request, body.model)
     async with service.engine.permit():
         refuse_unsupported(body.model_extra, REFUSED_IN_PROMPTS)
-        conversation = await converse(body, service)
-        after = b',"templated_text":' + orjson.dumps(conversation.prompt) + b"}"
-        parts = split(service, conversation.prompt, bool(body.add_special_tokens))
+        prompt, _ = await converse(body, service)
+        after = b',"templated_text":' + orjson.dumps(prompt) + b"}"
+        parts = split(service, prompt, bool(body.add_special_tokens))
         return await list_response(request, parts, b'{"tokenize_response":', after)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 from aiohttp import web
 
 from penstock.router.errors import ValidationError
-from penstock.router.generation.parameters import Body
+from penstock.router.shapes import Body
 from penstock.router.store.errors import NoStore, NotStored
 
 if TYPE_CHECKING:

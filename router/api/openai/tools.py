@@ -1,61 +1,15 @@
-"""The tools of a chat, and which of them the answer may or must call: OpenAI's types of them, read into an offer."""
+"""Which tools of a chat the answer may or must call: OpenAI's types of a choice, read into an offer."""
 
-from collections.abc import Callable
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, PrivateAttr, Tag, model_validator
+from pydantic import Discriminator, Field, Tag
 
-from penstock.router.api.openai.messages import check_depth
-from penstock.router.chat.tools import Offer, Tool, choose, named
-from penstock.router.errors import ValidationError
-from penstock.router.generation.parameters import Body
+from penstock.router.chat.tool_bodies import ToolBody, read_tools
+from penstock.router.chat.tools import Offer, choose, named
+from penstock.router.shapes import Body
 
 MAX_TOOLS = 128
 """The most tools that OpenAI takes."""
-
-
-class Function(Body):
-    """The function of a tool. TGI's clients may call its parameters `arguments`."""
-
-    name: Annotated[str, Field(min_length=1, max_length=128)]
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-    arguments: dict[str, Any] | None = None
-    strict: bool | None = None
-
-
-class ToolBody(Body):
-    """A function that the model may call. Chat templates are told of it as it was written, all of it."""
-
-    type: Literal["function"] = "function"
-    function: Function
-    _written: dict[str, Any] = PrivateAttr(default_factory=dict)
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _keep(cls, value: Any, handler: Callable[[Any], Self]) -> Self:
-        tool = handler(value)
-        tool._written = value
-        return tool
-
-    def read(self, where: str) -> Tool:
-        """Returns the tool; a function whose parameters are left out takes none."""
-        function = self.function
-        schema = function.arguments if function.parameters is None else function.parameters
-        if schema is None:
-            schema = {"type": "object", "properties": {}}
-        if schema.get("type", "object") != "object":
-            raise ValidationError(f"`{where}.function.parameters` must be a schema of type \"object\"")
-        written = {**_present(self._written["function"]), "parameters": schema}
-        written.pop("arguments", None)
-        kind = {} if "type" in self._written else {"type": self.type}
-        told = {**kind, **_present(self._written), "function": written}
-        check_depth(told, where)
-        return Tool(function.name, function.description, schema, bool(function.strict), told)
-
-
-def _present(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 class NamedFunction(Body):
@@ -103,7 +57,7 @@ def read_offer(tools: list[ToolBody] | None, choice: str | NamedTool | AllowedTo
                ) -> Offer | None:
     """Returns the tools that the model is offered; None if it can call none. ToolError names a tool that does not
     exist."""
-    known = [tool.read(f"tools[{index}]") for index, tool in enumerate(tools or ())]
+    known = read_tools(tools or ())
     match choice:
         case None:
             return choose(known, "auto", is_parallel)

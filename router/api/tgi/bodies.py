@@ -2,7 +2,8 @@
 
 from pydantic import ConfigDict
 
-from penstock.router.generation.parameters import Body, Parameters
+from penstock.router.generation.parameters import Parameters
+from penstock.router.shapes import Body
 
 
 class GenerateBody(Body):

@@ -27,8 +27,8 @@ def template() -> ChatTemplate:
 
 async def told(template: ChatTemplate, *messages: dict[str, Any], **fields: Any) -> Any:
     body = ChatBody.model_validate({"messages": [*messages], "add_generation_prompt": True, **fields})
-    conversation = await converse(body, SimpleNamespace(template=template, metrics=METRICS))  # type: ignore[arg-type]
-    return json.loads(conversation.prompt)
+    prompt, _ = await converse(body, SimpleNamespace(template=template, metrics=METRICS))  # type: ignore[arg-type]
+    return json.loads(prompt)
 
 
 @pytest.mark.parametrize("role", ["system", "developer", "user", "assistant", "tool", "function"])

@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field
 
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.errors import ValidationError
-from penstock.router.generation.parameters import Body
+from penstock.router.shapes import Body
 from penstock.system.json_objects import MAX_PARTS, check_amount
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")

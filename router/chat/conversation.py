@@ -1,0 +1,67 @@
+"""From messages, and tools that are offered with them, to a prompt and the form in which the tools may be called."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from penstock.router.chat import tools_prompt
+from penstock.router.chat.messages import Message, read_messages
+from penstock.router.chat.template import ChatTemplate
+from penstock.router.chat.tools import Offer
+from penstock.router.chat.tools_format import PLAIN, CallFormat, native_format
+from penstock.router.errors import ValidationError
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A conversation in the words of a template, or of the one that is called `name`. `offer` are the tools that may be
+    called, and `call_format` tells how calls are written; both are None if there can't be any calls."""
+
+    template: ChatTemplate
+    name: str | None
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None
+    """Those that the template itself is told of."""
+    offer: Offer | None
+    call_format: CallFormat | None
+
+    @classmethod
+    def read(
+        cls, template: ChatTemplate, messages: Sequence[Message], offer: Offer | None, name: str | None = None,
+        tool_prompt: str | None = None,
+    ) -> Self:
+        """Reads a conversation. If the template knows nothing of tools, a message describes them, as in TGI. Raises
+        ValidationError and TemplateError."""
+        told = read_messages(messages, template, name)
+        if not template.reads("tools", name):
+            told = [tools_prompt.calls_as_text(message) for message in told]
+            if offer is not None:
+                described = tools_prompt.describe(offer.tools)
+                told = tools_prompt.add_to_messages(told, f"{described}\n{tool_prompt or tools_prompt.PROMPT}")
+            return cls(template, name, told, None, offer, None if offer is None else PLAIN)
+        if offer is None:
+            return cls(template, name, told, None, None, None)
+        if tool_prompt:
+            told = tools_prompt.add_to_messages(told, tool_prompt)
+        call_format = native_format(template.source(name)) or PLAIN
+        return cls(template, name, told, [tool.told for tool in offer.tools], offer, call_format)
+
+    def reads(self, variable: str) -> bool:
+        """Tells whether the template reads a variable."""
+        return self.template.reads(variable, self.name)
+
+    async def prompt(
+        self, variables: Mapping[str, Any], add_generation_prompt: bool | None, continue_final_message: bool | None
+    ) -> str:
+        """Returns the prompt; as in TGI, a last message of the assistant is continued unless that is said otherwise.
+        Raises ValidationError, and TemplateError if the template refuses the conversation."""
+        last = self.messages[-1]
+        is_begun = last["role"] == "assistant" and bool(last.get("content")) and "tool_calls" not in last
+        is_continued = continue_final_message
+        if is_continued is None:
+            is_continued = is_begun and not add_generation_prompt
+        if is_continued and add_generation_prompt:
+            raise ValidationError("`add_generation_prompt` and `continue_final_message` cannot both be true")
+        return await self.template.render_async(
+            self.messages, tools=self.tools, continue_final_message=is_continued, chat_template=self.name,
+            add_generation_prompt=not is_continued and add_generation_prompt is not False, **variables)
