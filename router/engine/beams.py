@@ -72,6 +72,11 @@ class Beams:
         """The ids of the beams' sequences."""
         return [beam.id for beam in self._beams]
 
+    @property
+    def length(self) -> int:
+        """How many tokens each of the beams has."""
+        return self._search.length
+
     def begin(self, age: int, carried: CarriedBeams | None) -> None:
         """Adds the beams to the scheduler: one without tokens, or those that another engine has run to here."""
         self._age = age

@@ -122,11 +122,10 @@ class Engine:
         Raises Unhealthy while the engine takes no requests, and GenerationError if the request was checked when there
         was more memory, here or in a group that is gone, or the shards fail whenever they load its adapter.
         """
-        request, beams = transfer.receiver.request, transfer.beams
+        request = transfer.receiver.request
         if not self.is_healthy:
             raise Unhealthy
-        num_known = len(transfer.output) if beams is None else beams.search.length
-        if len(request.input_ids) + num_known >= self._scheduler.memory.capacity:
+        if len(request.input_ids) + transfer.num_tokens >= self._scheduler.memory.capacity:
             raise self._too_long()
         if len(request.input_ids) + request.max_new_tokens > self._limits_at_start.max_total_tokens:
             raise self._too_long()
@@ -154,7 +153,7 @@ class Engine:
 
     @property
     def num_requests(self) -> int:
-        return len(self._requests)
+        return self._requests.number
 
     @property
     def has_trial(self) -> bool:

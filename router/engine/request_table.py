@@ -56,6 +56,11 @@ class RequestTable(dict[int, RequestState]):
         """All requests, each once, with the id of a sequence."""
         return [(id, state) for id, state in self.items() if state.beams is None or state.beams.ids[0] == id]
 
+    @property
+    def number(self) -> int:
+        """How many requests have not ended."""
+        return len({id(state) for state in self.values()})
+
     def planned(self, plan: Plan, now: float) -> None:
         """Notes which requests begin to run, which is no news after a preemption or a loss, and which are preempted."""
         for each in plan.admitted:
@@ -78,7 +83,8 @@ class RequestTable(dict[int, RequestState]):
         """Notes in the traces of all requests that had begun to run that they will be computed again."""
         for sequence_id, state in self.each:
             if state.receiver.started_at is not None:
-                self.trace(sequence_id, "replay", generated_tokens=state.receiver.num_tokens)
+                number = state.receiver.num_tokens if state.beams is None else state.beams.length
+                self.trace(sequence_id, "replay", generated_tokens=number)
 
     def deliver(self, sampled: Sampled) -> None:
         """Gives a token to its receiver; an exception on the way ends this request alone.

@@ -24,3 +24,8 @@ class Transfer:
     left_at: float | None = None
     beams: CarriedBeams | None = None
     """How far its beam search is, if it has one and another engine has run it."""
+
+    @property
+    def num_tokens(self) -> int:
+        """How many tokens the answer has already, or each of the beams."""
+        return len(self.output) if self.beams is None else self.beams.search.length

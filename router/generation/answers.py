@@ -62,11 +62,11 @@ class Answer:
         """Takes the answer's next event, and counts the time that it took, if it took any."""
         if self._num_known:
             self._num_known -= 1
-        else:
+        elif self.request.beams is None:  # whose tokens come at once, when all is over
             now = time.monotonic()
             if self._last_at is None:
                 self._metrics.first_token(now - self._received_at)
-            elif self.request.beams is None:  # whose tokens come at once
+            else:
                 self._metrics.next_token(now - self._last_at)
             self._last_at = now
         self.ending = event.ending

@@ -56,7 +56,7 @@ def move_requests(origin: Member, others: Sequence[Member], metrics: GroupMetric
         if not equal:
             log.warning("a request moves to group %s, whose numerics are other ones than group %s has: its answer may "
                         "differ from an undisturbed run", target.name, origin.name)
-        transfer.receiver.note("moved", generated_tokens=len(transfer.output))
+        transfer.receiver.note("moved", generated_tokens=transfer.num_tokens)
         try:
             target.engine.take(transfer)
         except RouterError as error:

@@ -142,17 +142,18 @@ class Metrics:
             for method in ("prefill", "decode")}
 
     def _define_batches(self, limits: Limits) -> None:
-        self._queue_size = self._gauge("tgi_queue_size", "Requests that wait")
-        self._batch_size = self._gauge("tgi_batch_current_size", "Requests that run")
+        self._queue_size = self._gauge("tgi_queue_size", "Requests that wait, and each beam of a search")
+        self._batch_size = self._gauge("tgi_batch_current_size", "Requests that run, and each beam of a search")
         self._step_tokens = self._gauge("penstock_step_tokens", "Tokens that a step may have, to take 250 ms")
         self._next_size = self._histogram(
-            "tgi_batch_next_size", "Requests that began to run with one step",
+            "tgi_batch_next_size", "Requests and beams that began to run with one step",
             range(1, min(limits.max_slots, _LARGEST_BATCH) + 1))
         self._concats = self._counter(
             "tgi_batch_concat", "Steps with which requests joined others that ran", "reason").labels("chunking")
         self._concat_duration = self._durations(
             "tgi_batch_concat_duration", "Planning such a step", "method").labels("decode")
-        self._preemptions = self._counter("penstock_preemptions", "Times that a request let go of its KV memory")
+        self._preemptions = self._counter(
+            "penstock_preemptions", "Times that a request, or a beam, let go of its KV memory")
         self._replays = self._counter("penstock_replays", "Times that a request went on after its group was lost")
         self._group_restarts = self._counter("penstock_group_restarts", "Times that the group was lost")
 
@@ -276,7 +277,7 @@ class Metrics:
         self._group_restarts.inc()
 
     def occupancy(self, group: str, occupancy: Occupancy) -> None:
-        """Sets how busy a group is: how many requests wait and run, what its KV memory holds, and how many tokens its
+        """Sets how busy a group is: how many sequences wait and run, what its KV memory holds, and how many tokens its
         steps may have. Series without a group's name have the sum over all."""
         self.groups.note(group, occupancy)
         self._sum_up()

@@ -336,10 +336,10 @@ class Scheduler:
         self._batch.cleared_slots.clear()
         self.memory.lose_moves()
         self.adapters.forget()
-        given_up = tuple(s.id for s in lost if s.record.num_solo_deaths >= MAX_SOLO_DEATHS)
-        for sequence_id in given_up:
-            self.finish(sequence_id, FinishReason.ERROR)
-        return Forgotten(len(lost) - len(given_up), given_up)
+        given_up = [s for s in lost if s.record.num_solo_deaths >= MAX_SOLO_DEATHS]
+        for sequence in given_up:
+            self.finish(sequence.id, FinishReason.ERROR)
+        return Forgotten(len({s.age for s in lost} - {s.age for s in given_up}), tuple(s.id for s in given_up))
 
     def resize(self, num_blocks: int) -> list[int]:
         """Takes an empty KV memory, perhaps of another size, in the place of the one before, while no sequence holds

@@ -6,7 +6,7 @@ them. Only where an endpoint is set is this imported.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from urllib.parse import unquote
 
@@ -19,7 +19,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AttributeValue
 
 from penstock.router.engine.stream import Stream
-from penstock.router.engine.trace import Note
+from penstock.router.engine.trace import Note, Trace
 from penstock.router.errors import Dropped, GenerationError, RouterError
 from penstock.router.generation import request_record
 from penstock.router.generation.request_record import RequestRecord
@@ -114,14 +114,19 @@ class Tracing:
         inside, now = set_span_in_context(span), time.monotonic()
         for generation in record.generations:
             self._child("validation", inside, clock, generation.received_at, generation.checked_at or now)
+        told: set[Trace | None] = set()  # all answers of a beam search have the same
         for index, stream in enumerate(record.streams):
-            self._phases(span, stream, {"penstock.answer.index": index}, clock)
+            trace = stream.request.trace
+            notes = trace.notes if trace and trace not in told else []
+            self._phases(span, stream, notes, {"penstock.answer.index": index}, clock)
+            told.add(trace)
 
-    def _phases(self, span: Span, stream: Stream, attributes: Attributes, clock: "_Clock") -> None:
-        """Makes the spans of queue, prefill and decode, as far as the answer came; what happened on the way is
-        events."""
+    def _phases(
+        self, span: Span, stream: Stream, notes: Sequence[Note], attributes: Attributes, clock: "_Clock"
+    ) -> None:
+        """Makes the spans of queue, prefill and decode, as far as the answer came; what happened on the way, and was
+        noted, is events."""
         inside, end = set_span_in_context(span), stream.finished_at or time.monotonic()
-        notes = stream.request.trace.notes if stream.request.trace else []
         chunks = [note for note in notes if note.name == "prefill_chunk"]
         for note in notes:
             if note.name != "prefill_chunk":

@@ -119,7 +119,10 @@ async def test_an_answer(start: Start) -> None:
         assert (each["generated_tokens"], each["finish_reason"], each["seed"]) == (2, "length", None)
     assert details["score"] >= other["score"]
     await server.until_idle()
-    assert server.series()["tgi_request_success"] == 1
+    series = server.series()
+    assert series["tgi_request_success"] == 1
+    assert (series["penstock_time_to_first_token_seconds_count"], series["penstock_inter_token_latency_seconds_count"]
+            ) == (0, 0), "they come at once"
 
 
 async def test_the_messages_of_grpc_have_all_forms() -> None:

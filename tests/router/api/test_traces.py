@@ -174,6 +174,14 @@ async def test_a_lost_group_shows(traced: Traced) -> None:
     assert len(set(firsts)) == 1
 
 
+async def test_a_lost_group_shows_once_for_all_answers_of_a_search(traced: Traced) -> None:
+    traced.server.fleet.fail_at("next_result", 3)
+    await traced.server.generate("a", max_new_tokens=4, num_beams=2, num_return_sequences=2, details=True)
+    [replay] = traced.request().events
+    assert (replay.name, dict(replay.attributes or {})) == (
+        "replay", {"penstock.answer.index": 0, "penstock.generated_tokens": 2})
+
+
 @pytest.mark.parametrize("path", ["/generate", "/generate_stream"])
 async def test_a_refused_request(traced: Traced, path: str) -> None:
     await traced.server.post(path, {"inputs": "a", "parameters": {"temperature": -1.0}})

@@ -14,6 +14,7 @@ from penstock.router.engine.engine import Engine
 from penstock.router.engine.request import Request
 from penstock.router.engine.stream import Stream
 from penstock.router.engine.text_path import Piece, TextPath
+from penstock.router.engine.trace import Trace
 from penstock.router.engine.transfer import Transfer
 from penstock.router.errors import GenerationError, KilledGroup
 from penstock.router.fleet.errors import FleetError
@@ -101,12 +102,15 @@ async def test_after_a_loss(at: int) -> None:
 @pytest.mark.parametrize("at", [1, 3, 12])
 async def test_moved_to_another_group(at: int) -> None:
     fleets = [MirrorFleet(), MirrorFleet()]
+    traces = [Trace(bytes(24)) for _ in REQUESTS]
     async with running_groups(*fleets, depth=2, facts=MIRRORED) as groups:
         await until(lambda: all(each.engine.has_group for each in groups.members))
         fleets[0].fail_at("next_result", at)
-        streams = [ask(groups, each) for each in REQUESTS]
+        streams = [ask(groups, replace(each, trace=trace)) for each, trace in zip(REQUESTS, traces, strict=True)]
         await until(lambda: not groups.members[0].engine.has_group or not groups.members[0].engine.num_requests)
         assert await asyncio.gather(*map(answers, streams)) == [*map(expected, REQUESTS)]
+        moves = [note for trace in traces for note in trace.notes if note.name == "moved"]
+        assert {note.facts["generated_tokens"] for note in moves} == {at - 1}
         for member in groups.members:
             await check_idle(member.engine)
 
@@ -137,6 +141,7 @@ async def test_a_client_that_leaves_ends_all_beams() -> None:
     async with running_engine(fleet, 2, facts=MIRRORED) as engine:
         streams = ask(engine, request(0, max_new_tokens=500))
         await until(lambda: len(engine._requests) == 4)
+        assert engine.num_requests == 1
         async with streams[0]:
             pass
         await check_idle(engine)

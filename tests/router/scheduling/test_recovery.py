@@ -44,6 +44,14 @@ def test_everything_waits_again_with_its_output_as_input() -> None:
     assert plan.rows[0].initial_state == InitialState(sampling, 4, (100, 101, 102, 103, 11, 12))
 
 
+def test_beams_that_go_on_are_one_request() -> None:
+    scheduler = make_scheduler()
+    for sequence in (make_sequence(1, 4), make_sequence(2, 4, age=1), make_sequence(3, 4)):
+        scheduler.add(sequence)
+    planned(scheduler)
+    assert scheduler.forget_all() == Forgotten(num_replayed=2, given_up=())
+
+
 def test_a_memory_that_is_still_there_saves_what_results_came_back_of() -> None:
     """The first block of each is full and its result is back; of 2 the second block is, but its result is not."""
     scheduler = make_scheduler()
