@@ -17,18 +17,22 @@ BODY_FACTOR = 8
 """How many times a large body is in memory at the most, while it is read and worked on."""
 WINDOW_BYTES = 8 << 20
 """How many bytes of lines of batches are asked at once."""
+NUM_TRANSFERS, TRANSFER_BYTES = 16, 4 << 20
+"""How many files are sent or received at once, and how many bytes each takes: its part, as the store and the client
+have it."""
 MIB = 1 << 20
 
 
-def memory_ceiling(limits: Limits, num_blocks: int, others: int = 0, *, has_batches: bool = False) -> str:
+def memory_ceiling(limits: Limits, num_blocks: int, others: int = 0, *, num_lines: int | None = None) -> str:
     """Says how much memory this process of the router uses at the most, and its processes for long texts `others`
     beside it; empty where the system does not tell how much it uses now. `num_blocks` are found by its prefix cache: 0
-    in one that answers clients with what another computes. With `has_batches` it asks lines of batches, too, as many as
-    run at once."""
+    in one that answers clients with what another computes. If it keeps files and
+    batches it asks `num_lines` of those at once."""
     request = REQUEST_BYTES + limits.max_total_tokens * TOKEN_BYTES
     parts = {"of program": _used(), "to find what is cached": num_blocks * BLOCK_BYTES,
              "for requests": limits.max_concurrent_requests * request,
-             "for lines of batches": has_batches * (limits.max_slots * request + BODY_FACTOR * WINDOW_BYTES),
+             "for lines of batches": 0 if num_lines is None else num_lines * request + BODY_FACTOR * WINDOW_BYTES,
+             "for files": 0 if num_lines is None else NUM_TRANSFERS * TRANSFER_BYTES,
              "for large bodies": BODY_FACTOR * least_room(limits.payload_limit),
              "for all else": OTHER_BYTES}
     if not parts["of program"]:

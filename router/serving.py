@@ -68,11 +68,11 @@ async def answer(
         await Site(runner, listener, backlog=BACKLOG, ssl_context=ssl_context, is_shared=is_shared).start()
         tell_ready()
         freeze_heap()
-        others = service.tokenizer.most_memory(limits.payload_limit)
+        others, num_slots = service.tokenizer.most_memory(limits.payload_limit), service.engine.num_slots
         if not is_shared:
-            describe(config, facts, limits, others)
+            describe(config, facts, limits, others, num_slots)
         elif config.number == 0 and (
-                found := memory_ceiling(limits, 0, others, has_batches=store is not None)):
+                found := memory_ceiling(limits, 0, others, num_lines=None if store is None else num_slots)):
             log.info("each of %d processes for clients: %s", config.api_workers, found)
         if config.number == 0:
             log.info("Serving at %s, for example:\n\n    %s\n", url(config),
@@ -107,9 +107,9 @@ def _tracing(config: RouterConfig) -> Iterator["Tracing | None"]:
         export.close()
 
 
-def describe(config: RouterConfig, facts: Facts, limits: Limits, others: int = 0) -> None:
+def describe(config: RouterConfig, facts: Facts, limits: Limits, others: int = 0, num_slots: int = 0) -> None:
     """Tells the log what is served, within which limits, and what decides the bits of an answer. `others` are the bytes
-    of processes for long texts."""
+    of processes for long texts, and `num_slots` the sequences that run at once."""
     log.info("%s in %s on %d shard%s; %d KV tokens, at most %d a request, %d a step", config.model_id, facts.dtype,
              facts.world_size, "s" * (facts.world_size > 1), facts.capacity, limits.max_total_tokens,
              limits.max_batch_prefill_tokens)
@@ -120,8 +120,8 @@ def describe(config: RouterConfig, facts: Facts, limits: Limits, others: int = 0
         log.info("answers may change with the batch%s; their kernels and number formats (numerics): %s",
                  ", which --deterministic prevents" if facts.keeps_bits else ", as a trial has shown of this model",
                  facts.numerics)
-    has_batches = config.role == "alone" and config.has_store
-    if found := memory_ceiling(limits, facts.num_blocks, others, has_batches=has_batches):
+    has_store = config.role == "alone" and config.has_store
+    if found := memory_ceiling(limits, facts.num_blocks, others, num_lines=num_slots if has_store else None):
         log.info("%s", found)
 
 

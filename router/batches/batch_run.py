@@ -1,14 +1,15 @@
 """The work on one batch, from the check of its lines to the files of its answers."""
 
 import asyncio
+import logging
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from functools import partial
 
 from penstock.router.api.http.body_room import Room
 from penstock.router.batches.answers import answer_line
-from penstock.router.batches.checking import Checking
+from penstock.router.batches.checking import Checking, error_entry
 from penstock.router.batches.lines import RawLine, checked_line, raw_lines
 from penstock.router.batches.outputs import Outputs
 from penstock.router.batches.patience import parts_of, patiently
@@ -19,6 +20,8 @@ from penstock.router.store.errors import StoreFailure
 from penstock.router.store.leases import LEASE_SECONDS, Lease, LeaseLost
 from penstock.router.store.records import AnsweredLine, BatchStatus, StoredBatch
 from penstock.router.store.store import Store
+
+log = logging.getLogger(__name__)
 
 SAVE_SECONDS = 0.5
 """How long an answer waits for others that are stored with it."""
@@ -31,19 +34,25 @@ RETRY_SECONDS = 1.0
 FAREWELL_SECONDS = 2.0
 """How long a router that ends takes to store the answers that it has, and to leave the batch to others."""
 _ANY_LENGTH = 1 << 40
+"""The check has found that no line is too long, by the limit of its time."""
 _PAGE = 1000
+"""How many numbers of lines are read at once."""
+_FAULT = error_entry("server_error", None, "The server has failed at this batch again and again, by a fault of its own "
+                     "that its log tells.")
+"""Tells why a batch has failed that is given up."""
 
 
 class Window:
-    """The lines that are asked at once, of all batches: so many, and fewer of long ones."""
+    """The lines that are asked at once, of all batches: as many as `num_lines` says now, and fewer of long ones."""
 
-    def __init__(self, num_lines: int, num_bytes: int) -> None:
-        self._least, self._most = max(1, num_bytes // num_lines), num_bytes
+    def __init__(self, num_lines: Callable[[], int], num_bytes: int) -> None:
+        self._num_lines = num_lines
+        self._num_bytes = num_bytes
         self._room = Room(num_bytes)
 
     async def take(self, length: int) -> int:
         """Waits until a line of so many bytes may be asked. Returns what is to be given back."""
-        size = min(max(length, self._least), self._most)
+        size = min(max(length, self._num_bytes // max(self._num_lines(), 1), 1), self._num_bytes)
         await self._room.take(size)
         return size
 
@@ -80,6 +89,20 @@ class BatchRun:
             for _, size in self._done:  # answers that this router may not store any more
                 self._window.give_back(size)
 
+    async def give_up(self) -> None:
+        """Ends the batch as failed by a fault of the router; answers are kept, unless that fails, too. Raises
+        LeaseLost."""
+        batch = await patiently(self._lease.renew)
+        try:
+            if batch.in_progress_at is not None:
+                await Outputs(self._store.files, self._lease).end(BatchStatus.FAILED, [_FAULT])
+                return
+        except LeaseLost:
+            raise
+        except Exception:
+            log.exception("the answers of the batch %s can't be written", self._lease.id)
+        await patiently(partial(self._lease.end, BatchStatus.FAILED, None, None, [_FAULT]))
+
     async def _run(self, batch: StoredBatch) -> None:
         if batch.status is BatchStatus.VALIDATING:
             checked = await Checking(self._store.files, self._lease, batch, self._services.first.limits).run()
@@ -109,6 +132,7 @@ class BatchRun:
         self._reading = asyncio.create_task(self._read(batch), name="reading a batch")
         try:
             while True:
+                self._woken.clear()
                 batch = await patiently(self._save)
                 if batch.status is not BatchStatus.IN_PROGRESS or time.time() >= batch.expires_at:
                     break
@@ -129,7 +153,6 @@ class BatchRun:
 
     async def _wait(self) -> None:
         """Waits until there are answers to store, a while after the first, or the lease is to be renewed."""
-        self._woken.clear()
         if not self._done:
             with suppress(TimeoutError):
                 async with asyncio.timeout(RENEW_SECONDS):
@@ -179,6 +202,8 @@ class BatchRun:
             task = asyncio.create_task(self._answer(raw), name="a line of a batch")
             self._asking[task] = size
             task.add_done_callback(self._note)
+        if number is not None:
+            raise EOFError(f"the input file ends before its line {number}")
 
     async def _waiting(self) -> AsyncGenerator[int]:
         """Yields the numbers of the lines that have no answer, in their order."""

@@ -14,9 +14,10 @@ from penstock.router.store.records import StoredBatch
 MAX_LINES = 50_000
 MAX_ERRORS = 100
 """How many errors of a file are told."""
-_GROUP = 500
+_STORED_LINES = 500
 """How many lines are stored at once."""
 _MAX_MODEL = 200
+"""How many characters of a model's name are kept."""
 
 
 class Checking:
@@ -38,7 +39,7 @@ class Checking:
         await patiently(lease.forget_lines)
         await self._read()
         if not self._total:
-            self._errors.append(_error("empty_file", None, "the input file must have a request. Given: none"))
+            self._errors.append(error_entry("empty_file", None, "the input file must have a request. Given: none"))
         if self._errors:
             await patiently(partial(lease.fail, self._errors[:MAX_ERRORS]))
             return None
@@ -48,7 +49,7 @@ class Checking:
         lines = raw_lines(parts_of(self._files, self._batch.input_file_id), self._limits.payload_limit)
         async for raw in lines:
             if self._total == MAX_LINES:
-                self._errors.append(_error("too_many_lines", raw.number,
+                self._errors.append(error_entry("too_many_lines", raw.number,
                                            f"the input file must have at most {MAX_LINES} requests. Given: more"))
                 return
             self._total += 1
@@ -58,7 +59,7 @@ class Checking:
                 self._group.append((line.number, line.custom_id))
             except LineError as error:
                 self._note(error)
-            if len(self._group) == _GROUP:
+            if len(self._group) == _STORED_LINES:
                 await self._store()
             if len(self._errors) >= MAX_ERRORS:
                 return
@@ -71,10 +72,11 @@ class Checking:
         self._group = []
 
     def _note(self, error: LineError) -> None:
-        self._errors.append(_error(error.code, error.number, str(error), error.param))
+        self._errors.append(error_entry(error.code, error.number, str(error), error.param))
 
 
-def _error(code: str, line: int | None, message: str, param: str | None = None) -> dict[str, Any]:
+def error_entry(code: str, line: int | None, message: str, param: str | None = None) -> dict[str, Any]:
+    """Returns an error of a batch, as OpenAI has it."""
     return {"code": code, "line": line, "message": message, "param": param}
 
 

@@ -1,7 +1,9 @@
 """The files of a batch's answers: the output, and that of the lines which have failed or have no answer."""
 
 import time
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from penstock.router.batches.answers import no_answer
 from penstock.router.batches.patience import patiently
@@ -11,11 +13,13 @@ from penstock.router.store.records import BatchStatus, StoredBatch
 from penstock.router.store.tables import COMPLETED, FAILED, WAITING
 
 _PAGE = 50
-"""How many answers are read at once."""
+"""How many answers are read at once, if they are short."""
 _WHY = {
     BatchStatus.EXPIRED: ("batch_expired", "This request was not answered before the batch's completion window was "
                           "over."),
     BatchStatus.CANCELLED: ("batch_cancelled", "This request was not answered before the batch was cancelled."),
+    BatchStatus.FAILED: ("batch_failed", "This request was not answered before the batch failed by a fault of the "
+                         "server."),
 }
 
 
@@ -27,18 +31,18 @@ class Outputs:
         self._lease = lease
         self._renewed_at = time.monotonic()
 
-    async def end(self, status: BatchStatus) -> StoredBatch:
-        """Writes the files and ends the batch in this state."""
-        return await patiently(partial(self._end, status))
+    async def end(self, status: BatchStatus, reasons: Sequence[dict[str, Any]] | None = None) -> StoredBatch:
+        """Writes the files and ends the batch in this state, if it has failed for these reasons."""
+        return await patiently(partial(self._end, status, reasons))
 
-    async def _end(self, status: BatchStatus) -> StoredBatch:
+    async def _end(self, status: BatchStatus, reasons: Sequence[dict[str, Any]] | None) -> StoredBatch:
         async with self._files.writing() as output, self._files.writing() as errors:
             await self._copy(COMPLETED, output)
             await self._copy(FAILED, errors)
             if status in _WHY:
                 await self._copy(WAITING, errors, *_WHY[status])
             return await self._lease.end(
-                status, output if output.num_bytes else None, errors if errors.num_bytes else None)
+                status, output if output.num_bytes else None, errors if errors.num_bytes else None, reasons)
 
     async def _copy(self, state: int, writer: FileWriter, code: str = "", message: str = "") -> None:
         """Writes the answers of all lines in a state, or for lines without one a reason."""

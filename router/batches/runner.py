@@ -29,6 +29,8 @@ SWEEP_SECONDS = 60.0
 """How often files are looked for that have expired, and lines of batches that have ended."""
 FAULT_SECONDS = 60.0
 """How long a batch is left alone whose work has failed by a fault of the router."""
+MAX_FAULTS = 3
+"""After how many of them, without an answer between them, the batch has failed."""
 
 
 class Runner:
@@ -39,7 +41,7 @@ class Runner:
         self._store = store
         self._leases = Leases(store.database, owner)
         self._metrics = services.first.metrics.batches
-        self._window = Window(services.first.limits.max_slots, WINDOW_BYTES)
+        self._window = Window(lambda: services.first.engine.num_slots, WINDOW_BYTES)
         self._runs: dict[str, BatchRun] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._swept_at = 0.0
@@ -68,7 +70,7 @@ class Runner:
                 await asyncio.wait(self._tasks)
 
     async def _look(self) -> None:
-        while len(self._runs) < MAX_BATCHES and (lease := await self._leases.claim(self._runs.keys())) is not None:
+        while (lease := await self._claim()) is not None:
             self._runs[lease.id] = BatchRun(self._services, self._store, lease, self._window, self._metrics)
             task = asyncio.create_task(self._work(lease), name="a batch")
             self._tasks.add(task)
@@ -79,24 +81,41 @@ class Runner:
             await self._store.files.sweep()
             await self._store.batches.sweep()
 
+    async def _claim(self) -> Lease | None:
+        """Takes a batch; beside as many as are worked on at once, one that ends without a line being asked."""
+        if len(self._runs) < 2 * MAX_BATCHES:
+            return await self._leases.claim(self._runs.keys(), is_to_end=len(self._runs) >= MAX_BATCHES)
+        return None
+
     async def _work(self, lease: Lease) -> None:
         try:
-            await self._runs[lease.id].run()
-            log.info("the batch %s has ended", lease.id)
+            await self._end(lease, self._runs[lease.id])
         except LeaseLost:
             log.info("the batch %s goes on elsewhere, or otherwise", lease.id)
+        except StoreFailure:  # amid a fault; the lease runs out
+            pass
         except asyncio.CancelledError:
             with suppress(StoreFailure, TimeoutError):
                 async with asyncio.timeout(FAREWELL_SECONDS):
                     await lease.release()
             raise
-        except Exception:
-            log.exception("the batch %s can't go on now", lease.id)
-            with suppress(StoreFailure, LeaseLost):  # others come first, of which there may be more than are worked on
-                await lease.postpone(FAULT_SECONDS)
         finally:
             del self._runs[lease.id]
             self._store.batches.changed.set()
+
+    async def _end(self, lease: Lease, run: BatchRun) -> None:
+        """Works on a batch until it has ended. After a fault others come first, of which there may be more than are
+        worked on at once. Raises LeaseLost or StoreFailure."""
+        try:
+            await run.run()
+        except LeaseLost:
+            raise
+        except Exception:
+            log.exception("the batch %s can't go on now", lease.id)
+            if await lease.postpone(FAULT_SECONDS, MAX_FAULTS):
+                return
+            await run.give_up()
+        log.info("the batch %s has ended", lease.id)
 
 
 def add_runner(app: web.Application, owner: str) -> None:

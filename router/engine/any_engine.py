@@ -27,6 +27,11 @@ class AnyEngine(Protocol):
         ...
 
     @property
+    def num_slots(self) -> int:
+        """How many sequences run at once, in all groups together."""
+        ...
+
+    @property
     def is_healthy(self) -> bool:
         """Whether requests are taken: also while the groups are away, as long as requests wait for one."""
         ...

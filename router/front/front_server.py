@@ -100,7 +100,8 @@ class FrontServer:
 
     def _state(self) -> messages.State:
         engine = self.engine
-        return messages.State(engine.facts, tuple(engine.kinds), engine.limits, engine.is_healthy, engine.has_group)
+        return messages.State(engine.facts, tuple(engine.kinds), engine.limits, engine.num_slots, engine.is_healthy,
+                              engine.has_group)
 
     async def _follow(self) -> None:
         """Tells fronts what has changed. Of several kinds of groups the first is the one for the next request, which

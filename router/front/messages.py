@@ -31,6 +31,7 @@ class State:
     facts: Facts
     kinds: tuple[Facts, ...]
     limits: Limits
+    num_slots: int
     is_healthy: bool
     has_group: bool
 

@@ -63,6 +63,7 @@ class RemoteEngine:
     facts: Facts
     kinds: Sequence[Facts]
     limits: Limits
+    num_slots: int
 
     def __init__(self, path: Path, max_downtime: float, poison_seconds: float) -> None:
         self._path = path
@@ -312,6 +313,7 @@ class RemoteEngine:
             log.error("the engine's process came back with other facts, %s", ", ".join(conflicts))
             self._requests.fail_all(GenerationError("Server error: the server has another model than before"))
         self.facts, self.kinds, self.limits = state.facts, state.kinds, state.limits
+        self.num_slots = state.num_slots
         self.is_healthy, self.has_group = state.is_healthy, state.has_group
         if self._downtime is not None:
             self._downtime.cancel()

@@ -75,6 +75,10 @@ class Groups:
         return [*{each.engine.facts.bits: each.engine.facts for each in members}.values()]
 
     @property
+    def num_slots(self) -> int:
+        return sum(each.engine.limits.max_slots for each in self._members)
+
+    @property
     def is_healthy(self) -> bool:
         return any(each.engine.is_healthy for each in self._members)
 

@@ -11,6 +11,7 @@ from sqlalchemy import Row, delete, func, insert, or_, select, tuple_, update
 
 from penstock.router.store.database import Database, clock_of
 from penstock.router.store.errors import Conflict, NotStored
+from penstock.router.store.files import keep
 from penstock.router.store.records import ACTIVE, BatchStatus, StoredBatch
 from penstock.router.store.tables import BATCHES, LINES
 
@@ -29,15 +30,16 @@ class Batches:
         self, endpoint: str, input_file_id: str, completion_window: str, seconds: int,
         metadata: Mapping[str, str] | None, output_seconds: int | None,
     ) -> StoredBatch:
-        """Adds a batch, which expires after so many seconds."""
+        """Adds a batch, which expires after so many seconds. Raises NotStored if its file is gone."""
         now = time.time()
         values = {
             "id": f"batch_{secrets.token_hex(16)}", "created_at": int(now * 1e6), "endpoint": endpoint,
             "input_file_id": input_file_id, "completion_window": completion_window,
             "metadata": None if metadata is None else json.dumps(dict(metadata)), "output_seconds": output_seconds,
             "status": BatchStatus.VALIDATING, "expires_at": int(now) + seconds, "total": 0, "completed": 0,
-            "failed": 0, "input_tokens": 0, "cached_tokens": 0, "output_tokens": 0}
+            "failed": 0, "input_tokens": 0, "cached_tokens": 0, "output_tokens": 0, "lease_faults": 0}
         async with self._database.writing() as connection:
+            await keep(connection, input_file_id, "input_file_id")
             row = (await connection.execute(insert(BATCHES).values(values).returning(BATCHES))).one()
         self.changed.set()
         return stored(row)

@@ -24,6 +24,8 @@ class FileWriter:
     def __init__(self, database: Database) -> None:
         self.id = f"file-{secrets.token_hex(16)}"
         self.num_bytes = 0
+        self.has_begun = False
+        """Whether something of it may be in the database."""
         self.is_finished = False
         self._database = database
         self._buffer = bytearray()
@@ -55,12 +57,15 @@ class FileWriter:
         expires_at = None if seconds is None else int(now) + seconds
         if self._buffer or not self._num_parts:
             await self._add_part(connection, bytes(self._buffer))
-        await connection.execute(update(FILES).where(FILES.c.id == self.id).values(
+        found = await connection.execute(update(FILES).where(FILES.c.id == self.id).values(
             created_at=int(now * 1e6), expires_at=expires_at, filename=filename, purpose=purpose,
             bytes=self.num_bytes, is_whole=True))
+        if found.rowcount != 1:  # it took so long that it was taken for a dead router's
+            raise StoreUnavailable
         return StoredFile(self.id, int(now), expires_at, filename, purpose, self.num_bytes)
 
     async def _add_part(self, connection: AsyncConnection, content: bytes) -> None:
+        self.has_begun = True
         if not self._num_parts:
             await connection.execute(insert(FILES).values(
                 id=self.id, created_at=int(time.time() * 1e6), filename="", purpose="", bytes=0, is_whole=False))
@@ -80,7 +85,7 @@ class Files:
         try:
             yield writer
         finally:
-            if not writer.is_finished:
+            if writer.has_begun and not writer.is_finished:
                 await self._drop(writer.id)
 
     async def _drop(self, id: str) -> None:
@@ -133,6 +138,7 @@ class Files:
     async def delete(self, id: str) -> None:
         """Deletes a file. Raises NotStored, or Conflict while a batch reads it."""
         async with self._database.writing() as connection:
+            await _lock(connection, id)
             user = (await connection.execute(select(BATCHES.c.id, BATCHES.c.status).where(
                 BATCHES.c.input_file_id == id, BATCHES.c.status.in_(ACTIVE)).limit(1))).one_or_none()
             if user is not None:
@@ -152,7 +158,20 @@ class Files:
             ids = (await connection.execute(select(FILES.c.id).where(is_over))).scalars().all()
         for id in ids:  # each by itself, for a transaction must not take long
             async with self._database.writing() as connection:
+                await _lock(connection, id)
                 await connection.execute(delete(FILES).where(FILES.c.id == id, is_over))
+
+
+async def keep(connection: AsyncConnection, id: str, param: str) -> None:
+    """Has a file stay until the transaction is over. Raises NotStored, which names `param` as the field that named
+    it."""
+    if (await connection.execute(_there().where(FILES.c.id == id).with_for_update(read=True))).one_or_none() is None:
+        raise NotStored("file", id, param)
+
+
+async def _lock(connection: AsyncConnection, id: str) -> None:
+    """Waits for those who `keep` a file, so that the transaction sees whatever they have stored."""
+    await connection.execute(select(FILES.c.id).where(FILES.c.id == id).with_for_update())
 
 
 def _there() -> Select[Any]:

@@ -6,17 +6,19 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from sqlalchemy import bindparam, delete, insert, or_, select, update
+from sqlalchemy import bindparam, delete, func, insert, or_, select, true, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from penstock.router.store.batches import stored
 from penstock.router.store.database import Database, clock_of
 from penstock.router.store.files import FileWriter
-from penstock.router.store.records import ACTIVE, AnsweredLine, BatchStatus, StoredBatch
+from penstock.router.store.records import ACTIVE, ENDING, AnsweredLine, BatchStatus, StoredBatch
 from penstock.router.store.tables import BATCHES, COMPLETED, FAILED, LINES, WAITING
 
 LEASE_SECONDS = 20.0
 """For how long a batch is left to a router of which nothing is heard."""
+ANSWERS_BYTES = 1 << 20
+"""How many bytes of answers are read at once, but for the last one's."""
 _ANSWER = update(LINES).where(
     LINES.c.batch_id == bindparam("batch"), LINES.c.number == bindparam("line")).values(
         state=bindparam("outcome"), answer=bindparam("content"))
@@ -34,14 +36,17 @@ class Leases:
         self._database = database
         self.owner = owner
 
-    async def claim(self, held: Collection[str]) -> "Lease | None":
+    async def claim(self, held: Collection[str], *, is_to_end: bool = False) -> "Lease | None":
         """Takes the oldest batch on which nobody works, beside those `held` already; a batch of this name whose router
-        has ended is free. Returns None if there is none."""
+        has ended is free. If it `is_to_end` it is one whose lines need not be answered any more. Returns None if there
+        is none."""
         async with self._database.writing() as connection:
             clock = clock_of(connection)
             is_free = or_(BATCHES.c.lease_until.is_(None), BATCHES.c.lease_until < clock,
                           BATCHES.c.lease_owner == self.owner)
-            oldest = (select(BATCHES.c.id).where(BATCHES.c.status.in_(ACTIVE), is_free, BATCHES.c.id.not_in(held))
+            is_fit = or_(BATCHES.c.expires_at <= clock, BATCHES.c.status.in_(ENDING)) if is_to_end else true()
+            oldest = (select(BATCHES.c.id)
+                      .where(BATCHES.c.status.in_(ACTIVE), is_free, is_fit, BATCHES.c.id.not_in(held))
                       .order_by(BATCHES.c.created_at).limit(1).with_for_update(skip_locked=True))
             id = (await connection.execute(oldest)).scalar_one_or_none()
             if id is None:
@@ -83,11 +88,14 @@ class Lease:
                 BATCHES.c.id == self.id, BATCHES.c.lease_owner == self._owner).values(
                     lease_owner=None, lease_until=None))
 
-    async def postpone(self, seconds: float) -> None:
-        """Leaves the batch alone for so many seconds; then any router may take it."""
-        async with self._held() as (connection, _):
-            await connection.execute(update(BATCHES).where(BATCHES.c.id == self.id).values(
-                lease_owner=None, lease_until=clock_of(connection) + seconds))
+    async def postpone(self, seconds: float, most_faults: int) -> bool:
+        """Counts a fault, and leaves the batch alone for so many seconds; then any router may take it. Returns False,
+        and keeps the batch, if it is at least the fault of that number since an answer was stored."""
+        async with self._held(lease_faults=BATCHES.c.lease_faults + 1) as (connection, _):
+            found = await connection.execute(update(BATCHES).where(
+                BATCHES.c.id == self.id, BATCHES.c.lease_faults < most_faults).values(
+                    lease_owner=None, lease_until=clock_of(connection) + seconds))
+        return found.rowcount == 1
 
     async def forget_lines(self) -> None:
         """Drops the lines that were added before, since the input is read anew."""
@@ -113,10 +121,10 @@ class Lease:
         return repeated
 
     async def fail(self, errors: Sequence[dict[str, Any]]) -> None:
-        """Ends a batch whose input is not one, and drops its lines."""
+        """Ends a batch whose input is not one."""
         async with self._held(BatchStatus.VALIDATING, status=BatchStatus.FAILED, failed_at=int(time.time()),
-                              errors=json.dumps(errors)) as (connection, _):
-            await connection.execute(delete(LINES).where(LINES.c.batch_id == self.id))
+                              errors=json.dumps(errors)):
+            pass
 
     async def begin(self, total: int, model: str | None) -> StoredBatch:
         """Notes that the lines are being answered."""
@@ -155,22 +163,35 @@ class Lease:
                 input_tokens=BATCHES.c.input_tokens + sum(each.input_tokens for each in new),
                 cached_tokens=BATCHES.c.cached_tokens + sum(each.cached_tokens for each in new),
                 output_tokens=BATCHES.c.output_tokens + sum(each.output_tokens for each in new),
+                lease_faults=0 if new else BATCHES.c.lease_faults,
                 ).returning(BATCHES))).one()
             return stored(row)
 
     async def answers(self, state: int, after: int, limit: int) -> Sequence[tuple[int, str, bytes | None]]:
         """Returns up to `limit` lines in a state, those above `after`, in the order of their numbers: each with its
-        `custom_id` and its answer."""
+        `custom_id` and its answer. They are fewer once their answers have ANSWERS_BYTES."""
         async with self._database.reading() as connection:
+            lengths = await connection.execute(
+                select(LINES.c.number, func.length(LINES.c.answer))
+                .where(LINES.c.batch_id == self.id, LINES.c.state == state, LINES.c.number > after)
+                .order_by(LINES.c.number).limit(limit))
+            numbers, num_bytes = list[int](), 0
+            for number, length in lengths:
+                if num_bytes < ANSWERS_BYTES:
+                    numbers.append(number)
+                num_bytes += length or 0
             rows = (await connection.execute(
                 select(LINES.c.number, LINES.c.custom_id, LINES.c.answer)
-                .where(LINES.c.batch_id == self.id, LINES.c.state == state, LINES.c.number > after)
-                .order_by(LINES.c.number).limit(limit))).all()
+                .where(LINES.c.batch_id == self.id, LINES.c.number.in_(numbers)).order_by(LINES.c.number))).all()
         return [(number, custom_id, answer) for number, custom_id, answer in rows]
 
-    async def end(self, status: BatchStatus, output: FileWriter | None, errors: FileWriter | None) -> StoredBatch:
-        """Ends the batch: its state and its files are there at once. Its lines are left to be swept away."""
-        values = {f"{status}_at": int(time.time()), "status": status,
+    async def end(
+        self, status: BatchStatus, output: FileWriter | None, errors: FileWriter | None,
+        reasons: Sequence[dict[str, Any]] | None = None,
+    ) -> StoredBatch:
+        """Ends the batch: its state, its files and the reasons why it has failed are there at once. Its lines are left
+        to be swept away."""
+        values = {f"{status}_at": int(time.time()), "status": status, "errors": reasons and json.dumps(reasons),
                   "output_file_id": output and output.id, "error_file_id": errors and errors.id}
         async with self._held(**values) as (connection, batch):
             for writer, kind in ((output, "output"), (errors, "error")):

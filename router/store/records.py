@@ -35,6 +35,8 @@ class BatchStatus(enum.StrEnum):
 
 ACTIVE = (BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS, BatchStatus.FINALIZING, BatchStatus.CANCELLING)
 """The states in which a router has something to do."""
+ENDING = (BatchStatus.FINALIZING, BatchStatus.CANCELLING)
+"""Those of them in which no line is to be answered any more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,10 +69,12 @@ BATCHES = Table(
     Column("output_tokens", BigInteger, nullable=False),
     Column("lease_owner", Text),
     Column("lease_until", Float(53)),
+    Column("lease_faults", Integer, nullable=False),
     Index("batches_in_order", "created_at", "id"),
     Index("batches_by_status", "status"),
 )
-"""The batches. Who has the lease works on a batch, until the database's clock is past `lease_until`."""
+"""The batches. Who has the lease works on a batch, until the database's clock is past `lease_until`; `lease_faults`
+tells how often that has failed since an answer was stored."""
 
 LINES = Table(
     "batch_lines", METADATA,

@@ -31,7 +31,8 @@ def test_a_process_that_only_answers_clients_finds_nothing_cached() -> None:
 
 
 def test_lines_of_batches_are_requests_beside_those_of_clients() -> None:
-    said = memory_ceiling(LIMITS, 0, has_batches=True)
+    said = memory_ceiling(LIMITS, 0, num_lines=2 * 128)
     [lines] = map(int, re.findall(r"(\d+) for lines of batches", said))
-    assert lines == 128 * (64 + 512) // 1024 + 8 * 8
+    assert lines == 2 * 128 * (64 + 512) // 1024 + 8 * 8
+    assert "64 for files" in said
     assert "lines" not in memory_ceiling(LIMITS, 0)

@@ -9,9 +9,8 @@ from sqlalchemy import text
 from penstock.router.store.database import Database
 from tests.router.api.conftest import Start, demo, pytest_asyncio_loop_factories, server, start
 from tests.router.batches.servers import SQLITE, BatchServer, MakeDatabase, StartBatches, impatient, starting
-from tests.router.store.conftest import postgresql, postgresql_url
 
-__all__ = ["demo", "postgresql", "postgresql_url", "pytest_asyncio_loop_factories", "server", "start"]
+__all__ = ["demo", "pytest_asyncio_loop_factories", "server", "start"]
 
 
 @pytest.fixture

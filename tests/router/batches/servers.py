@@ -9,11 +9,13 @@ import openai
 import orjson
 import pytest
 from openai.types import Batch, FileObject
+from sqlalchemy import update
 
 from penstock.router.batches import batch_run, patience, runner
 from penstock.router.batches.runner import add_runner
 from penstock.router.store.database import Database
 from penstock.router.store.store import Store
+from penstock.router.store.tables import BATCHES
 from tests.postgresql import only_with_postgresql
 from tests.router.api.conftest import Server, Start
 from tests.router.api.sdk import openai_client
@@ -53,6 +55,11 @@ class BatchServer:
     async def ended(self, batch: Batch) -> Batch:
         return await self.until(
             batch, lambda batch: batch.status in ("completed", "failed", "expired", "cancelled"))
+
+    async def expire(self, batch: Batch) -> None:
+        """Has the time of a batch be over."""
+        async with self.store.database.writing() as connection:
+            await connection.execute(update(BATCHES).where(BATCHES.c.id == batch.id).values(expires_at=1))
 
     async def lines(self, id: str | None) -> list[dict[str, Any]]:
         """Returns the lines of a file of answers; those of no file are none."""

@@ -128,8 +128,12 @@ async def test_a_batch_is_cancelled(batches: BatchServer) -> None:
 
 async def test_a_batch_expires(batches: BatchServer) -> None:
     batches.server.fleet.may_answer.clear()
-    batch = await batches.until(await batches.create(lines("abc"), "1s"), lambda batch: batch.status == "expired")
-    assert batch.expired_at >= batch.expires_at
+    batch = await batches.until(await batches.create(lines("abc"), "90s"), lambda batch: batch.status == "in_progress")
+    assert batch.expires_at == batch.created_at + 90
+    await batches.expire(batch)
+    batch = await batches.ended(batch)
+    assert batch.status == "expired"
+    assert batch.expired_at
     errors = await batches.lines(batch.error_file_id)
     assert [(error["custom_id"], error["response"], error["error"]["code"]) for error in errors] == [
         (custom_id, None, "batch_expired") for custom_id in "abc"]

@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import io
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +15,17 @@ from penstock.router.batches import batch_run, runner
 from penstock.router.batches.answers import LineAnswer
 from penstock.router.batches.batch_run import BatchRun
 from penstock.router.batches.lines import Line
+from penstock.router.batches.outputs import Outputs
 from penstock.router.generation.service import Services
 from penstock.router.store.database import Database
+from penstock.router.store.files import Files
 from penstock.router.store.leases import Lease, Leases
 from tests.eventually import until
-from tests.postgresql import PostgreSQL, only_with_postgresql, running_postgresql
+from tests.postgresql import PostgreSQL, only_with_postgresql
 from tests.router.api.conftest import Start
 from tests.router.batches.servers import BatchServer, impatient, line, lines, starting
 
 NUM_LINES = 300
-
-
-@pytest.fixture
-def own_postgresql() -> Iterator[PostgreSQL]:
-    with running_postgresql() as server:
-        yield server
 
 
 async def check(batches: BatchServer, batch: Any) -> None:
@@ -46,15 +42,15 @@ def num_failures(batches: BatchServer) -> float:
 
 @only_with_postgresql
 @pytest.mark.parametrize("seconds", [0.3, pytest.param(10.0, marks=pytest.mark.slow)])
-async def test_the_database_goes_away_amid_a_batch(start: Start, own_postgresql: PostgreSQL, seconds: float) -> None:
-    url = own_postgresql.new_database()
+async def test_the_database_goes_away_amid_a_batch(start: Start, mortal_postgresql: PostgreSQL, seconds: float) -> None:
+    url = mortal_postgresql.new_database()
     with impatient():
         async with starting(start, lambda: Database.at_url(url)) as start_batches:
             batches = await start_batches()
             batches.server.fleet.may_answer.clear()
             batch = await batches.until(
                 await batches.create(lines(range(NUM_LINES))), lambda batch: batch.status == "in_progress")
-            own_postgresql.stop()
+            mortal_postgresql.stop()
             batches.server.fleet.may_answer.set()
             await until(lambda: num_failures(batches) >= 3)
             assert await batches.server.generate(max_new_tokens=3)  # whoever needs no store hears nothing of it
@@ -62,7 +58,7 @@ async def test_the_database_goes_away_amid_a_batch(start: Start, own_postgresql:
             assert response.status == 503
             assert response.headers["retry-after"] == "5"
             await asyncio.sleep(seconds)
-            own_postgresql.start()
+            mortal_postgresql.start()
             await check(batches, batch)
 
 
@@ -102,9 +98,9 @@ async def test_batches_are_looked_for_again_after_a_fault(
     """As where the tables are gone for a while."""
     has_failed, claim = asyncio.Event(), Leases.claim
 
-    async def claim_of_no_table(leases: Leases, held: Collection[str]) -> Lease | None:
+    async def claim_of_no_table(leases: Leases, held: Collection[str], *, is_to_end: bool = False) -> Lease | None:
         if has_failed.is_set():
-            return await claim(leases, held)
+            return await claim(leases, held, is_to_end=is_to_end)
         has_failed.set()
         raise ProgrammingError("SELECT", None, Exception("no such table: batches"))
 
@@ -131,6 +127,46 @@ async def test_a_batch_whose_work_fails_is_behind_others(
     await failed.wait()
     assert (await batches.ended(await batches.create(lines("b")))).status == "completed"
     assert (await batches.client.batches.retrieve(wrong.id)).status == "validating"
+
+
+@pytest.mark.parametrize("can_write", [True, False])
+async def test_a_batch_whose_work_fails_again_and_again(
+    batches: BatchServer, monkeypatch: pytest.MonkeyPatch, can_write: bool
+) -> None:
+    """As one whose input somebody has deleted in the database."""
+    async def no_parts(files: Files, id: str) -> AsyncIterator[bytes]:
+        for part in ():
+            yield part
+
+    async def no_end(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(runner, "FAULT_SECONDS", 0.0)
+    monkeypatch.setattr(batch_run, "parts_of", no_parts)
+    if not can_write:
+        monkeypatch.setattr(Outputs, "end", no_end)
+    batch = await batches.ended(await batches.create(lines("ab")))
+    assert (batch.status, batch.output_file_id) == ("failed", None)
+    assert batch.errors is not None
+    [error] = batch.errors.data or ()
+    assert error.code == "server_error"
+    assert "failed at this batch again and again, by a fault of its own" in str(error.message)
+    assert [(each["custom_id"], each["error"]["code"]) for each in await batches.lines(batch.error_file_id)] == [
+        (custom_id, "batch_failed") for custom_id in "ab" * can_write]
+
+
+async def test_a_batch_that_is_over_ends_beside_as_many_as_are_worked_on(
+    batches: BatchServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "MAX_BATCHES", 1)
+    batches.server.fleet.may_answer.clear()
+    running = await batches.until(await batches.create(lines("a")), lambda batch: batch.status == "in_progress")
+    over = await batches.create(lines("b"))
+    await batches.expire(over)
+    over = await batches.ended(over)
+    assert over.status == "expired"
+    batches.server.fleet.may_answer.set()
+    assert (await batches.ended(running)).status == "completed"
 
 
 def resident_bytes() -> int:

@@ -162,6 +162,7 @@ async def test_fronts_follow_the_group(path: Path) -> None:
     async with serving(path, fleet, max_downtime=0.1) as (engine, _), front(path) as remote:
         await until(lambda: remote.has_group)
         assert (remote.facts, remote.limits) == (engine.facts, engine.limits)
+        assert remote.num_slots == engine.num_slots == LIMITS.max_slots
         fleet.may_open.clear()
         fleet.is_lost.set()
         await until(lambda: not remote.has_group)

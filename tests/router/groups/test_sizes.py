@@ -17,6 +17,7 @@ async def test_a_request_goes_where_it_fits() -> None:
         while not large.engine.has_group:
             await asyncio.sleep(0)
         assert made.groups.limits.max_total_tokens == LIMITS.max_total_tokens
+        assert made.groups.num_slots == 2 * LIMITS.max_slots
         streams = [submit(made.groups, asked(100, first=100 * number)) for number in range(3)]
         assert large.engine.num_requests == 3
         await asyncio.gather(*map(collect, streams))

@@ -1,6 +1,6 @@
 """A store in each kind of database."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -8,19 +8,7 @@ from sqlalchemy import text
 
 from penstock.router.store.database import Database
 from penstock.router.store.store import Store
-from tests.postgresql import PostgreSQL, only_with_postgresql, running_postgresql
-
-
-@pytest.fixture(scope="session")
-def postgresql() -> Iterator[PostgreSQL]:
-    with running_postgresql() as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def postgresql_url(postgresql: PostgreSQL) -> str:
-    """One database for all tests that leave its tables as they are."""
-    return postgresql.new_database()
+from tests.postgresql import only_with_postgresql
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=only_with_postgresql)])

@@ -16,7 +16,7 @@ from penstock.router.store.engines import StoreError
 from penstock.router.store.errors import StoreFull, StoreUnavailable
 from penstock.router.store.store import Store
 from penstock.router.store.tables import METADATA
-from tests.postgresql import PostgreSQL, only_with_postgresql, running_postgresql
+from tests.postgresql import PostgreSQL, only_with_postgresql
 
 
 async def test_the_migrations_make_the_tables(database: Database) -> None:
@@ -184,22 +184,23 @@ async def test_a_database_that_is_full(tmp_path: Path, caplog: pytest.LogCapture
 
 
 @only_with_postgresql
-async def test_a_database_that_goes_away_and_comes_back(caplog: pytest.LogCaptureFixture) -> None:
-    with running_postgresql() as server:
-        database, failures = Database.at_url(server.new_database()), list[None]()
-        database.on_failure = lambda: failures.append(None)
-        server.stop()
-        await database.prepare()
-        store = Store(database)
-        with pytest.raises(StoreUnavailable, match="the store of files and batches can't be used now"):
-            await store.batches.page(10, None)
-        server.start()
-        assert await store.batches.page(10, None) == ([], False)
-        server.stop()
-        with pytest.raises(StoreUnavailable):
-            await store.batches.page(10, None)
-        server.start()
-        assert await store.batches.page(10, None) == ([], False)
-        assert failures == [None] * 3
-        assert caplog.text.count("can't be used now") == 1  # a minute has not passed
-        await database.close()
+async def test_a_database_that_goes_away_and_comes_back(
+    mortal_postgresql: PostgreSQL, caplog: pytest.LogCaptureFixture
+) -> None:
+    database, failures = Database.at_url(mortal_postgresql.new_database()), list[None]()
+    database.on_failure = lambda: failures.append(None)
+    mortal_postgresql.stop()
+    await database.prepare()
+    store = Store(database)
+    with pytest.raises(StoreUnavailable, match="the store of files and batches can't be used now"):
+        await store.batches.page(10, None)
+    mortal_postgresql.start()
+    assert await store.batches.page(10, None) == ([], False)
+    mortal_postgresql.stop()
+    with pytest.raises(StoreUnavailable):
+        await store.batches.page(10, None)
+    mortal_postgresql.start()
+    assert await store.batches.page(10, None) == ([], False)
+    assert failures == [None] * 3
+    assert caplog.text.count("can't be used now") == 1  # a minute has not passed
+    await database.close()

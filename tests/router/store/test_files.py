@@ -1,13 +1,16 @@
 """Files of the store: written in parts, read, listed, deleted, and swept away."""
 
+import asyncio
 import time
 from contextlib import suppress
 
 import pytest
 from sqlalchemy import func, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
+from penstock.router.store import batches as batches_module
 from penstock.router.store import files as files_module
-from penstock.router.store.errors import Conflict, NotStored
+from penstock.router.store.errors import Conflict, NotStored, StoreUnavailable
 from penstock.router.store.records import PART_BYTES, StoredFile
 from penstock.router.store.store import Store
 from penstock.router.store.tables import FILES, PARTS
@@ -82,6 +85,41 @@ async def test_a_file_is_deleted_unless_a_batch_reads_it(store: Store) -> None:
     for id in (other.id, "none"):
         with pytest.raises(NotStored):
             await store.files.delete(id)
+
+
+async def test_a_file_is_not_deleted_while_a_batch_is_made(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored, deletions = await write(store), list[asyncio.Task[None]]()
+
+    async def keep(connection: AsyncConnection, id: str, param: str) -> None:
+        await files_module.keep(connection, id, param)
+        deletions.append(asyncio.create_task(store.files.delete(id)))
+        await asyncio.sleep(0.05)  # in which it would be done, if it did not wait
+
+    monkeypatch.setattr(batches_module, "keep", keep)
+    await store.batches.add("/v1/completions", stored.id, "24h", 86400, None, None)
+    with pytest.raises(Conflict, match="is the input of the batch"):
+        await deletions[0]
+    with pytest.raises(NotStored) as caught:
+        await store.batches.add("/v1/completions", "none", "24h", 86400, None, None)
+    assert caught.value.param == "input_file_id"
+
+
+async def test_a_file_of_which_nothing_was_written_costs_no_write(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(store.database, "writing", None)
+        async with store.files.writing() as writer:
+            await writer.write(b"few bytes")
+
+
+async def test_a_file_that_was_swept_away_while_it_was_written_is_not_there(store: Store) -> None:
+    async with store.files.writing() as writer:
+        await writer.write(b"x" * PART_BYTES)
+        await store.files._drop(writer.id)
+        with pytest.raises(StoreUnavailable):
+            await writer.finish("a", "batch", None)
+    assert await num_rows(store) == (0, 0)
 
 
 async def test_files_expire(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,9 @@ from penstock.router.store.tables import BATCHES, COMPLETED, FAILED, LINES, WAIT
 
 
 async def add(store: Store, metadata: dict[str, str] | None = None) -> StoredBatch:
-    return await store.batches.add("/v1/completions", "file-1", "24h", 86400, metadata, 3600)
+    async with store.files.writing() as writer:
+        file = await writer.finish("a", "batch", None)
+    return await store.batches.add("/v1/completions", file.id, "24h", 86400, metadata, 3600)
 
 
 async def claim(store: Store, owner: str = "one") -> Lease:
@@ -85,13 +87,30 @@ async def test_a_released_lease_is_free(store: Store) -> None:
 
 async def test_a_postponed_batch_is_taken_behind_others(store: Store) -> None:
     lease = await running(store, "a")
-    await lease.postpone(60)
+    assert await lease.postpone(60, 2)
     other = await add(store)
     assert (await claim(store)).id == other.id
     assert await Leases(store.database, "two").claim(()) is None
     async with store.database.writing() as connection:
         await connection.execute(update(BATCHES).values(lease_until=1.0))
-    assert (await claim(store, "two")).id == lease.id
+    lease = await claim(store, "two")
+    assert not await lease.postpone(60, 2)
+    await lease.save([answered(1)])
+    assert await lease.postpone(60, 2)  # since an answer has come
+
+
+async def test_batches_that_end_are_taken_alone(store: Store) -> None:
+    """Their lines need not be answered."""
+    router, batches = Leases(store.database, "one"), [await add(store) for _ in range(4)]
+    assert await router.claim((), is_to_end=True) is None
+    for batch, values in zip(batches[1:], (
+            {"expires_at": 1}, {"status": "cancelling"}, {"status": "finalizing"}), strict=True):
+        async with store.database.writing() as connection:
+            await connection.execute(update(BATCHES).where(BATCHES.c.id == batch.id).values(values))
+    found = list[str]()
+    while (lease := await router.claim(found, is_to_end=True)) is not None:
+        found.append(lease.id)
+    assert found == [batch.id for batch in batches[1:]]
 
 
 async def test_a_custom_id_is_added_once(store: Store) -> None:
@@ -114,6 +133,15 @@ async def test_each_answer_counts_once(store: Store) -> None:
     assert await lease.answers(COMPLETED, 1, 10) == [(2, "b", b"2\n")]
     assert await lease.answers(FAILED, 0, 10) == [(3, "c", b"3\n")]
     assert await lease.answers(WAITING, 0, 10) == []
+
+
+async def test_few_answers_are_read_at_once_if_they_are_long(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases_module, "ANSWERS_BYTES", 5)
+    lease = await running(store, *"abcd")
+    await lease.save([AnsweredLine(number, bytes(2 * number), False) for number in (1, 2, 3)])
+    assert [number for number, *_ in await lease.answers(COMPLETED, 0, 10)] == [1, 2]
+    assert [number for number, *_ in await lease.answers(COMPLETED, 2, 10)] == [3]
+    assert [number for number, *_ in await lease.answers(WAITING, 0, 10)] == [4]
 
 
 async def test_which_lines_have_no_answer(store: Store) -> None:

@@ -58,6 +58,7 @@ def _batches() -> None:
         *(sa.Column(name, sa.BigInteger, nullable=False) 
           for name in ("input_tokens", "cached_tokens", "output_tokens")),
         sa.Column("lease_owner", sa.Text),
-        sa.Column("lease_until", sa.Float(53)))
+        sa.Column("lease_until", sa.Float(53)),
+        sa.Column("lease_faults", sa.Integer, nullable=False))
     op.create_index("batches_in_order", "batches", ["created_at", "id"])
     op.create_index("batches_by_status", "batches", ["status"])
