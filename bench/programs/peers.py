@@ -60,10 +60,14 @@ class ResidentEngine:
         self._receive()
 
     def run(self, trial: Trial) -> Result | None:
-        for rank in self._ranks:
-            rank.connection.send(asdict(trial))
-        tokens, seconds, *rest = self._receive()
+        tokens, seconds, *rest = self.ask(asdict(trial))
         return Result(tokens, seconds, *(Split(*parts) for parts in rest if parts))
+
+    def ask(self, message: Any) -> Any:
+        """Sends a message to all children, and returns the first one's answer once all have answered."""
+        for rank in self._ranks:
+            rank.connection.send(message)
+        return self._receive()
 
     def cpu_seconds(self) -> float:
         return sum(rank.child.cpu_seconds() for rank in self._ranks)
@@ -117,8 +121,15 @@ class Vllm:
         return ServerCommand("vLLM", command, self._environment())
 
     def engine(self, model: Path, folder: Path) -> Engine:
-        command = [str(self._program("python")), "-P", str(ROOT / "penstock" / "bench" / "engine" / "vllm_engine.py")]
-        return ResidentEngine("vLLM", command, [[str(model)]], folder, self._environment())
+        return self._child("engine/vllm_engine.py", folder, str(model))
+
+    def llm(self, model: Path, folder: Path, batch: int, length: int) -> ResidentEngine:
+        """Starts an `LLM` that answers up to `batch` prompts at once, in a context of `length` tokens."""
+        return self._child("offline/by_vllm.py", folder, str(model), str(batch), str(length))
+
+    def _child(self, program: str, folder: Path, *arguments: str) -> ResidentEngine:
+        command = [str(self._program("python")), "-P", str(ROOT / "penstock" / "bench" / program)]
+        return ResidentEngine("vLLM", command, [[*arguments]], folder, self._environment())
 
     def _program(self, name: str) -> Path:
         return _existing(self.folder / "bin" / name, "--vllm")
@@ -197,8 +208,12 @@ def own_server(model: Path, port: int, flags: Sequence[str]) -> ServerCommand:
 
 def peer_options(command: Command) -> Command:
     """Adds the options that name the installed peers."""
-    vllm = click.option("--vllm", type=DIRECTORY, envvar="VLLM", help="The virtual environment of vLLM.")
-    return vllm(llama_options(command))
+    return vllm_option(llama_options(command))
+
+
+def vllm_option(command: Command) -> Command:
+    """Adds the option that names vLLM alone."""
+    return click.option("--vllm", type=DIRECTORY, envvar="VLLM", help="The virtual environment of vLLM.")(command)
 
 
 def llama_options(command: Command) -> Command:
