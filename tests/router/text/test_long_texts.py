@@ -161,6 +161,7 @@ async def test_a_process_that_is_killed_costs_nothing(tokenizer: Tokenizer) -> N
     forker().send_signal(signal.SIGKILL)
     text = long_text()
     assert await tokenizer.encode(text) == encoding.encode(tokenizer._tokenizer, text, True, None)
+    await until_working(0)  # the process of the last text has answered, and is about to end
     asking = asyncio.create_task(tokenizer.encode(ENDLESS))
     await kill_worker()
     await kill_worker()
