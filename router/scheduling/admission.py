@@ -23,8 +23,8 @@ class AdmissionRound:
     A sequence runs if there are blocks for all its tokens and, for each sequence that runs, one more to grow. One whose
     next block is being computed by a running sequence waits for that block, and then shares it. One that finds no
     memory is passed by later ones, `MAX_PASSED` times at most. `batching` says whether any may join the batch. Those of
-    the background have a round of their own, in which a part of slots and blocks is not to be had; for others the
-    background's blocks are as good as free.
+    the background have a round of their own, in which a part of slots and blocks is not to be had. Its blocks have been
+    taken from it before the others' round, where others need them.
     """
 
     def __init__(
@@ -39,12 +39,12 @@ class AdmissionRound:
         self._coming = {memory.coming(s) for s in batch.running if not s.is_undecided}
         self._adapters = AdapterFairness(batch.adapters, MAX_PASSED)
         self._passed: list[Sequence] = []
-        self._is_overdue = False
+        self.is_overdue = False
         """Whether one that finds no memory was passed so often that no younger one may run."""
 
     def obstacle_to_all(self, budget: int) -> WaitReason | None:
         """Says what keeps all that were not asked about yet from running, if anything does."""
-        if self._is_overdue:
+        if self.is_overdue:
             return WaitReason.MEMORY
         if not self._batch.free_slots:
             return WaitReason.SLOTS
@@ -75,8 +75,18 @@ class AdmissionRound:
             return None
         self._batching.seal()
         self._passed.append(sequence)
-        self._is_overdue = sequence.num_passed >= MAX_PASSED
+        self.is_overdue = sequence.num_passed >= MAX_PASSED
         return WaitReason.MEMORY
+
+    def would_have_room(self, sequence: Sequence, undecided: Items[Sequence]) -> bool:
+        """Tells whether there would be blocks for a waiting sequence if undecided beams let go of all that they have
+        alone. Where they share blocks with it as well it may have fewer than is said."""
+        memory, batch = self._memory, self._batch
+        kept = {block for each in (*batch.running, *batch.leaving) if each not in undecided for block in each.blocks}
+        num_freed = len({block for each in undecided for block in each.blocks} - kept)
+        reserve = self._reserve - sum(map(memory.reserve_of, undecided))
+        missing = memory.blocks_for(len(sequence.tokens)) - memory.match(sequence).on_device().depth
+        return memory.num_available + num_freed - reserve >= missing
 
     def admitted(self, sequence: Sequence) -> None:
         """Takes in that a sequence runs, with its first row, and has passed by older ones."""
@@ -86,7 +96,7 @@ class AdmissionRound:
         self._adapters.admitted(sequence)
         for older in self._passed:
             older.num_passed += 1
-        self._is_overdue = any(older.num_passed >= MAX_PASSED for older in self._passed)
+        self.is_overdue = any(older.num_passed >= MAX_PASSED for older in self._passed)
 
 
 def others_wait(sequence: Sequence, batch: Batch, waiting: Items[Sequence], suspects: Suspects) -> bool:

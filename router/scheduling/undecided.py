@@ -21,7 +21,8 @@ def make_room(
     batch: Batch, waiting: Items[Sequence], admissions: Callable[[], AdmissionRound], is_stalled: bool
 ) -> bool:
     """Preempts undecided beams, the last first, until the first of the waiting sequences that may run has room, as a
-    round of `admissions` says, and those before it have room for their adapters. Returns whether any gave way.
+    round of `admissions` says, and those before it have room for their adapters. One for which the memory of all of
+    them would not be enough is passed by, as elsewhere. Returns whether any gave way.
 
     Only those give way that do not come before it: so do beams of one search to each other. Where all `is_stalled`, as
     nothing runs, others do so too, for they may wait for one that waits for a trial.
@@ -40,16 +41,15 @@ def _victim(
     """Returns the undecided beam that is to give way next, if any is."""
     for sequence in waiting:
         reason = admissions.obstacle_to(sequence) or admissions.obstacle_to_all(budget=1)
+        able = [each for each in undecided if is_stalled or by_order(each) >= by_order(sequence)]
         if reason is WaitReason.ADAPTER:
-            victim = adapter_victim(sequence, undecided, batch.adapters)
+            if victim := adapter_victim(sequence, able, batch.adapters):
+                return victim
+        elif reason is None or (reason in _NO_ROOM and not able):
+            return None
         elif reason in _NO_ROOM:
-            victim = undecided[-1]
-        elif reason is None:
-            return None
-        else:
-            continue
-        if victim is not None and (is_stalled or by_order(victim) >= by_order(sequence)):
-            return victim
-        if reason is not WaitReason.ADAPTER:
-            return None
+            if is_stalled or reason is not WaitReason.MEMORY or admissions.would_have_room(sequence, able):
+                return able[-1]
+            if admissions.is_overdue:
+                return None
     return None

@@ -134,6 +134,25 @@ def test_undecided_beams_give_way_to_those_that_are_not_younger() -> None:
     assert scheduler.occupancy.waits[WaitReason.SLOTS] == 2, "the last one is younger than the beams"
 
 
+def test_undecided_beams_stay_where_all_that_they_have_is_not_enough() -> None:
+    """A long prompt waits for what another request holds, and a beam for a slot."""
+    scheduler = make_scheduler(num_blocks=10, max_slots=3, max_step_tokens=64)
+    scheduler.add(make_sequence(0, 12, age=0))
+    for id in 1, 2, 3:
+        scheduler.add(make_sequence(id, 3, sampling=Sampling(top_n=4), is_beam=True, age=5))
+    scheduler.commit(with_candidates(planned(scheduler)))
+    scheduler.add(make_sequence(4, 35, age=1))
+    plan = planned(scheduler)
+    assert (plan.preempted, [each.sequence_id for each in plan.admitted]) == ((2,), [3])
+    scheduler.commit(with_candidates(plan))
+    plan = planned(scheduler)
+    assert plan.preempted == (), "it can't have room yet"
+    scheduler.commit(with_candidates(plan))
+    scheduler.finish(0, FinishReason.CANCELLED)
+    plan = planned(scheduler)
+    assert (plan.preempted, [each.sequence_id for each in plan.admitted]) == ((3, 1), [4])
+
+
 def test_undecided_beams_let_go_of_their_adapter_for_an_older_request() -> None:
     """The older one is passed no more, so the other beams of the search wait for it, and the undecided ones for them.
     """
