@@ -131,6 +131,34 @@ async def test_each_beam_follows_the_grammar(client: TestClient) -> None:
     compiler.close()
 
 
+async def test_fewer_answers_come_where_no_more_follow_the_grammar(client: TestClient) -> None:
+    """There are two, and four are asked for."""
+    parameters = {"num_beams": 4, "num_return_sequences": 4, "max_new_tokens": 4, "details": True}
+    response = await client.post("/generate", json={"inputs": "Say a or b: ", "parameters": {
+        **parameters, "grammar": {"type": "regex", "value": "a|b"}}})
+    content = await response.json()
+    assert response.status == 200, content
+    details = content["details"]
+    [other] = details["best_of_sequences"]
+    texts = [content["generated_text"], other["generated_text"]]
+    assert sorted(texts) == ["a", "b"]
+    assert details["score"] >= other["score"]
+    fields = {"max_tokens": 4, "n": 4, "use_beam_search": True, "temperature": 0, "structured_outputs": {"regex": "a|b"}}
+    response = await client.post("/v1/completions", json={"prompt": ["Say a or b: ", "Say "], **fields})
+    content = await response.json()
+    assert response.status == 200, content
+    assert [(each["index"], each["text"]) for each in content["choices"]][:2] == [*enumerate(texts)]
+    assert [each["index"] for each in content["choices"]] == [0, 1, 2, 3]
+    assert content["usage"]["completion_tokens"] == 8
+    response = await client.post("/v1/chat/completions", json={
+        "messages": [{"role": "user", "content": "Say a or b"}], **fields})
+    content = await response.json()
+    assert response.status == 200, content
+    assert sorted(each["message"]["content"] for each in content["choices"]) == ["a", "b"]
+    assert [each["index"] for each in content["choices"]] == [0, 1]
+    assert content["usage"]["completion_tokens"] == 4
+
+
 async def test_openais_routes(client: TestClient) -> None:
     """There `n` is the number of beams, all of whose answers are given."""
     inputs = PROMPTS[0]
