@@ -4,6 +4,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
+from copy import copy
 
 from penstock.contract.facts import Facts
 from penstock.contract.row import Row
@@ -112,6 +113,9 @@ class ListMatcher:
         ahead = self._grammar.allowed[self._num_tokens:][:most]
         return [*itertools.chain(*itertools.takewhile(lambda allowed: len(allowed) == 1, ahead))]
 
+    def copy(self) -> "ListMatcher":
+        return copy(self)
+
     @property
     def is_complete(self) -> bool:
         return self._num_tokens == len(self._grammar.allowed)
@@ -122,10 +126,15 @@ def bits(token_ids: Collection[int]) -> bytes:
     return sum(1 << token_id for token_id in token_ids).to_bytes(FACTS.vocab_size // 8, "little")
 
 
+def ids_of(mask: bytes) -> list[int]:
+    """The tokens that a mask allows."""
+    number = int.from_bytes(mask, "little")
+    return [token_id for token_id in range(number.bit_length()) if number >> token_id & 1]
+
+
 def first_allowed(row: Row, mask: bytes) -> int:
     """The first token from that of `shifting` on that the mask allows, or the first of all."""
-    number = int.from_bytes(mask, "little")
-    allowed = [token_id for token_id in range(number.bit_length()) if number >> token_id & 1]
+    allowed = ids_of(mask)
     return min((token_id for token_id in allowed if token_id >= shifting(row)), default=allowed[0])
 
 

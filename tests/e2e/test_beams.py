@@ -143,7 +143,8 @@ async def test_fewer_answers_come_where_no_more_follow_the_grammar(client: TestC
     texts = [content["generated_text"], other["generated_text"]]
     assert sorted(texts) == ["a", "b"]
     assert details["score"] >= other["score"]
-    fields = {"max_tokens": 4, "n": 4, "use_beam_search": True, "temperature": 0, "structured_outputs": {"regex": "a|b"}}
+    fields = {"max_tokens": 4, "n": 4, "use_beam_search": True, "temperature": 0,
+              "structured_outputs": {"regex": "a|b"}}
     response = await client.post("/v1/completions", json={"prompt": ["Say a or b: ", "Say "], **fields})
     content = await response.json()
     assert response.status == 200, content

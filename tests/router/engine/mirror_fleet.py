@@ -10,8 +10,10 @@ from penstock.contract.row_result import RowResult
 from penstock.contract.step_result import StepResult
 from penstock.contract.stream_limits import StreamLimits
 from penstock.router.fleet.errors import FleetError
+from tests.adapter_inputs import number_in
 from tests.fakes import FACTS, Facts, ScriptedFleet
-from tests.router.scheduling.shard_mirror import EOS, Resident, ShardMirror
+from tests.router.scheduling.shard_mirror import EOS, Mask, Resident, ShardMirror
+from tests.scripted_engine import ids_of
 
 MIRRORED = replace(FACTS, eos_token_ids=frozenset({EOS}), num_blocks=64)
 
@@ -25,13 +27,16 @@ class _Residents(dict[int, Resident]):
         self._mirror = mirror
 
     def __missing__(self, slot: int) -> Resident:
-        row, chain = self._rows[slot], [0]
+        row = self._rows[slot]
+        assert row.initial_state is not None
+        adapter = number_in(row.initial_state)
+        chain = [adapter]
         for position in range(row.start):
             block = self._mirror.memory[row.new_blocks[position // FACTS.block_size]]
             value = block[position % FACTS.block_size]
             assert value is not None
             chain.append(value)
-        return Resident(chain, 0, 0)
+        return Resident(chain, 0, adapter)
 
 
 class MirrorFleet(ScriptedFleet):
@@ -52,7 +57,9 @@ class MirrorFleet(ScriptedFleet):
         await super().next_result()
         if any(map(self.kills, plan.rows)):
             raise FleetError("killed")
-        result = self.mirror.run(plan, _Residents(plan, self.mirror), {})
+        self.mirror.adapters = {*self.adapters}
+        masks = {slot: [Mask(ids_of(mask))] for slot, mask in self.masks[-1][1].items()} if plan.masked else {}
+        result = self.mirror.run(plan, _Residents(plan, self.mirror), masks)
         poisoned = {row.slot for row in plan.rows if self.is_nan(row)}
         rows = tuple(row._replace(logprobs=(float("nan"),)) if row.slot in poisoned else row for row in result.rows)
         return replace(result, rows=rows)

@@ -1,7 +1,6 @@
 """Beam searches through the engine: whatever happens, the answers are those of a search that nothing disturbs."""
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,75 +8,19 @@ import pytest
 
 from penstock.contract.row import Row
 from penstock.contract.sampling import Sampling
-from penstock.router.engine.any_engine import AnyEngine
-from penstock.router.engine.engine import Engine
 from penstock.router.engine.request import Request
-from penstock.router.engine.stream import Stream
 from penstock.router.engine.text_path import Piece, TextPath
 from penstock.router.engine.trace import Trace
-from penstock.router.engine.transfer import Transfer
 from penstock.router.errors import GenerationError, KilledGroup
 from penstock.router.fleet.errors import FleetError
-from penstock.router.scheduling.beam_search import BeamSettings
 from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.scheduler import Scheduler
 from tests.eventually import until
 from tests.fakes import LIMITS
 from tests.router.engine.mirror_fleet import MIRRORED, MirrorFleet
+from tests.router.engine.searches import REQUESTS, answers, ask, check_idle, expected, request
 from tests.router.front.fronts import front, serving
-from tests.router.scheduling.beam_simulation import SimulatedSearch
-from tests.router.scheduling.shard_mirror import chain_of
-from tests.router.scheduling.simulated_client import Client
-from tests.router.scheduling.small_schedulers import make_sequence
-from tests.scripted_engine import AGES, TOKENIZER, collect, running_engine, running_groups, submit
-
-Answer = tuple[tuple[int, ...], float, FinishReason]
-
-
-def request(number: int, num_beams: int = 4, max_new_tokens: int = 24, **more: object) -> Request:
-    prompt = tuple(100 + 37 * number + index for index in range(20 + 3 * number))
-    beams = BeamSettings(num_beams, num_beams, (0.0, 1.0, 2.0)[number % 3], (False, True, "never")[number % 3])
-    return replace(Request(prompt, Sampling(), max_new_tokens, beams=beams), **more)  # type: ignore[arg-type]
-
-
-REQUESTS = [request(number, 2 + number % 4) for number in range(6)]
-
-
-def expected(asked: Request) -> list[Answer]:
-    """The answers of a search that nothing disturbs."""
-    assert asked.beams is not None
-    sequence = make_sequence(0, max_new=asked.max_new_tokens, tokens=asked.input_ids)
-    client = Client(sequence, list(asked.input_ids), chain_of(0, list(asked.input_ids)), 0, ())
-    return [(each.token_ids, each.score, each.finish_reason)
-            for each in SimulatedSearch(asked.beams, client).undisturbed()]
-
-
-def ask(engine: AnyEngine | Engine, asked: Request, start_text: type[TextPath] = TextPath) -> list[Stream]:
-    """Submits a search; returns the streams of its answers."""
-    assert asked.beams is not None
-    streams = [Stream(asked, start_text(TOKENIZER, asked)) for _ in range(asked.beams.num_answers)]
-    streams[0].siblings = streams[1:]
-    if isinstance(engine, Engine):
-        engine.take(Transfer(streams[0], (), age=next(AGES)))
-    else:
-        engine.submit(streams[0])
-    return streams
-
-
-async def answers(streams: Sequence[Stream]) -> list[Answer]:
-    found: list[Answer] = []
-    for events in await asyncio.gather(*map(collect, streams)):
-        ending = events[-1].ending
-        assert ending is not None
-        assert ending.score is not None
-        found.append((tuple(event.token.id for event in events), ending.score, ending.finish_reason))
-    return found
-
-
-async def check_idle(engine: Engine) -> None:
-    await until(lambda: not engine._in_flight)
-    scheduler = engine._scheduler
-    assert (scheduler.memory.num_held, scheduler.num_running, scheduler.num_waiting, len(engine._requests)) == (0,) * 4
+from tests.scripted_engine import TOKENIZER, collect, running_engine, running_groups, submit
 
 
 @pytest.mark.parametrize(("depth", "max_slots"), [(1, 128), (2, 128), (2, 3), (1, 1)])

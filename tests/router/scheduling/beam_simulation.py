@@ -11,7 +11,7 @@ from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.sequence import Sequence, Status
 from tests.adapter_inputs import adapter_input
 from tests.router.scheduling.mixed_simulation import MixedSimulation
-from tests.router.scheduling.shard_mirror import EOS, candidates, chain_of, extend
+from tests.router.scheduling.shard_mirror import EOS, PARITIES, candidates, chain_of, extend
 from tests.router.scheduling.simulated_adapters import ADAPTERS
 from tests.router.scheduling.simulated_client import Client
 from tests.router.scheduling.simulation import MAX_LENGTH, Simulation
@@ -43,7 +43,7 @@ class SimulatedSearch:
         """The answers that follow from the prompt alone."""
         search, texts = self.begin(), [self.prompt]
         while search.beams:
-            mask = len(texts[0]) % 2 if self.root.sequence.has_grammar else None
+            mask = PARITIES[len(texts[0]) % 2] if self.root.sequence.has_grammar else None
             found = search.choose([
                 candidates(chain_of(self.root.adapter, text)[-1], self.root.salt, mask, search.num_candidates)
                 for text in texts])

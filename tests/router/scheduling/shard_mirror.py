@@ -1,5 +1,6 @@
 """A shard made of hashes: a position's keys and values are a hash of all tokens up to it, and so is the next token."""
 
+import math
 from dataclasses import dataclass, field
 
 from penstock.contract.output import Output
@@ -9,6 +10,9 @@ from penstock.contract.row_result import RowResult, TopLogprobs
 from penstock.contract.step_result import StepResult
 
 EOS = 1
+Mask = frozenset[int]
+"""The tokens that a grammar allows."""
+PARITIES = Mask(range(0, 64, 2)), Mask(range(1, 64, 2))
 
 
 def extend(chain: list[int], token_id: int) -> None:
@@ -24,17 +28,16 @@ def chain_of(namespace: int, tokens: list[int]) -> list[int]:
     return chain
 
 
-def sample(value: int, salt: int, mask: int | None) -> int:
-    """The token after a position that holds `value`: one in 24 is the end token. A mask allows all with its parity."""
+def sample(value: int, salt: int, mask: Mask | None) -> int:
+    """The token after a position that holds `value`: one in 24 is the end token. A mask is one of PARITIES."""
     choice = hash((value, salt)) % 24
     token_id = EOS if choice == 0 else choice + 1
-    return token_id if mask is None or token_id % 2 == mask else token_id + 1
+    return token_id if mask is None or token_id in mask else token_id + 1
 
 
-def candidates(value: int, salt: int, mask: int | None, number: int) -> TopLogprobs:
-    """The likeliest tokens after a position that holds `value`, of 25; hardly two have the same logprob. A mask allows
-    those with its parity."""
-    allowed = [token_id for token_id in range(1, 26) if mask is None or token_id % 2 == mask]
+def candidates(value: int, salt: int, mask: Mask | None, number: int) -> TopLogprobs:
+    """The likeliest tokens after a position that holds `value`, of 25; hardly two have the same logprob."""
+    allowed = [token_id for token_id in range(1, 26) if mask is None or token_id in mask]
     tops = [(token_id, -1 - hash((value, salt, token_id)) % 10007 / 1000) for token_id in allowed]
     return tuple(sorted(tops, key=lambda top: (-top[1], top[0]))[:number])
 
@@ -73,7 +76,7 @@ class ShardMirror:
         self._slots: dict[int, Resident] = {}
         self._next_step_id = 0
 
-    def run(self, plan: Plan, firsts: dict[int, Resident], masks: dict[int, list[int]]) -> StepResult:
+    def run(self, plan: Plan, firsts: dict[int, Resident], masks: dict[int, list[Mask]]) -> StepResult:
         """Run a step. `firsts` are the new residents by slot: the tokens behind a prefix hit come with no row.
 
         `masks` by slot, one for each sample, may name only rows that wait for some.
@@ -108,7 +111,7 @@ class ShardMirror:
         """Whether the first positions of a block hold `values`."""
         return self.memory[block][:len(values)] == values
 
-    def _run_row(self, row: Row, masks: list[int] | None) -> RowResult:
+    def _run_row(self, row: Row, masks: list[Mask] | None) -> RowResult:
         resident = self._slots[row.slot]
         assert not resident.adapter or resident.adapter in self.adapters, (
             f"slot {row.slot} needs the adapter {resident.adapter}, which is not loaded")
@@ -139,6 +142,8 @@ class ShardMirror:
         first, resident.num_guesses = len(chain) - 2 - row.num_guesses, row.num_guesses
         if resident.top_n:
             top = candidates(self._read(resident, first), resident.salt, masks[0] if masks else None, resident.top_n)
+            if not top:
+                return RowResult(row.slot, (EOS,), (-math.inf,), ((),), logprobs)
             resident.last_token = top[0][0]
             return RowResult(row.slot, top[0][:1], top[0][1:], (top,), logprobs)
         samples = [sample(self._read(resident, first + index), resident.salt, masks[index] if masks else None)

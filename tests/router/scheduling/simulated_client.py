@@ -12,7 +12,7 @@ from penstock.contract.row import Row
 from penstock.contract.side_inputs import SideInput, adapter_of
 from penstock.router.scheduling.guesser import PROPOSED, Alternative
 from penstock.router.scheduling.sequence import Sequence
-from tests.router.scheduling.shard_mirror import Resident, extend, sample
+from tests.router.scheduling.shard_mirror import PARITIES, Mask, Resident, extend, sample
 
 
 @dataclass(slots=True, eq=False)
@@ -51,13 +51,13 @@ class Client:
         return self.sequence.wants_prompt_logprobs and len(self.prompt_logprobs) < self.sequence.prompt_length - 1
 
     @property
-    def mask(self) -> int | None:
+    def mask(self) -> Mask | None:
         """What a grammar allows next: even tokens or odd ones, by the answer's length. None: it has no grammar."""
         return self.mask_after(0)
 
-    def mask_after(self, number: int) -> int | None:
+    def mask_after(self, number: int) -> Mask | None:
         """What a grammar allows after `number` more tokens."""
-        return (len(self.tokens) + number) % 2 if self.sequence.has_grammar else None
+        return PARITIES[(len(self.tokens) + number) % 2] if self.sequence.has_grammar else None
 
 
 class Prophet:

@@ -26,7 +26,7 @@ from tests.router.scheduling.invariants import (
     check_places,
     check_row,
 )
-from tests.router.scheduling.shard_mirror import EOS, ShardMirror, chain_of, extend, made_logprob, sample
+from tests.router.scheduling.shard_mirror import EOS, Mask, ShardMirror, chain_of, extend, made_logprob, sample
 from tests.router.scheduling.simulated_adapters import ADAPTERS, SimulatedAdapters
 from tests.router.scheduling.simulated_client import Client, Flight, Prophet
 
@@ -287,7 +287,7 @@ class Simulation:
                for c, row, _ in flight.rows):
             self.lose()
             return
-        masks = {slot: [self.live[id].mask_after(index) or 0 for index in range(len(drafts) + 1)]
+        masks = {slot: [self.live[id].mask_after(index) or Mask() for index in range(len(drafts) + 1)]
                  for slot, id, drafts in flight.plan.masked if id in self.live}
         result = self.shard.run(flight.plan, flight.firsts, masks)
         for _, row, blocks in [*flight.rows, *((client, row, row.new_blocks) for client, row in flight.forks)]:
