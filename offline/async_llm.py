@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -76,4 +75,6 @@ class AsyncLLM(ModelOwner):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await asyncio.to_thread(self.close)
+        from penstock.offline.event_loop import in_daemon_thread
+
+        await in_daemon_thread(self.close)

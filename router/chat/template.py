@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -11,6 +10,7 @@ from typing import Any, Self
 from penstock.router.chat import files
 from penstock.router.chat.renderer import NUM_PROCESSES, Compiled, Renderers
 from penstock.router.errors import TemplateError
+from penstock.system.daemon_threads import DaemonThreads
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class ChatTemplate:
         self._templates = dict(templates)
         self._names = frozenset(templates)
         self._renderers = Renderers(dict(templates))
-        self._thread = ThreadPoolExecutor(NUM_PROCESSES, thread_name_prefix="chat-template")
+        self._thread = DaemonThreads(NUM_PROCESSES, "chat-template")
         self._compiled = self._compile()
 
     @classmethod
@@ -95,7 +95,7 @@ class ChatTemplate:
 
     def close(self) -> None:
         """Ends the threads and processes that render."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._thread.close()
         self._renderers.close()
 
     def _choose(self, name: str | None, tools: list[dict[str, Any]] | None) -> str:

@@ -1,2 +1,2 @@
-"""Structured output, from what a client asks for to the masks of the next tokens; may import checkpoints, errors and
-scheduling."""
+"""Structured output, from what a client asks for to the masks of the next tokens; may import checkpoints, errors,
+scheduling and system."""

@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections import OrderedDict
 from collections.abc import Collection
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 
 import llguidance
@@ -14,6 +14,7 @@ from penstock.router.grammar.matcher import Grammar, GrammarError, failure, in_o
 from penstock.router.grammar.schema import prepare
 from penstock.router.grammar.spec import GrammarSpec
 from penstock.router.grammar.vocabulary import load
+from penstock.system.daemon_threads import DaemonThreads
 
 MAX_SOURCE = 65_536
 """The most characters of a grammar. The slowest grammar of this length takes about half a second to compile."""
@@ -47,7 +48,7 @@ class GrammarCompiler:
         """
         self._num_bytes = (vocab_size + 31) // 32 * 4
         self._max_cached = max_cached
-        self._threads = ThreadPoolExecutor(num_workers, thread_name_prefix="grammar")
+        self._threads = DaemonThreads(num_workers, "grammar")
         self._tokenizer = self._threads.submit(_load, tokenizer_json, vocab_size, eos_token_ids)
         self._grammars: OrderedDict[GrammarSpec, Future[Grammar]] = OrderedDict()
 
@@ -77,7 +78,7 @@ class GrammarCompiler:
 
     def close(self) -> None:
         """Stops the threads without waiting for what they compile."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
     def _compile(self, spec: GrammarSpec) -> Grammar:
         """Compiles a grammar, in a thread, and computes its first mask once for all answers."""

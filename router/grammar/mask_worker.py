@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from penstock.router.grammar.beam_cursor import BeamCursor
 from penstock.router.grammar.cursor import GrammarCursor, MaskResult
 from penstock.router.scheduling.confirmed import Sampled
+from penstock.system.daemon_threads import DaemonThreads
 
 
 class MaskWorker:
@@ -20,7 +20,7 @@ class MaskWorker:
     """
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="masks")
+        self._thread = DaemonThreads(1, "masks")
         self._held: list[tuple[GrammarCursor, Sampled]] = []
         self._accepted: asyncio.Future[list[MaskResult]] | None = None
         self._masks: asyncio.Future[list[MaskResult]] | None = None
@@ -59,4 +59,4 @@ class MaskWorker:
 
     def close(self) -> None:
         """Ends the thread after the work that it has begun."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._thread.close()

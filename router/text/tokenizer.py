@@ -3,7 +3,6 @@
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from hashlib import sha256
 from itertools import chain
@@ -16,6 +15,7 @@ import tokenizers
 from penstock.router.text import encoding
 from penstock.router.text.encoding import TokenizerError, TooManyTokens
 from penstock.router.text.long_texts import LongTexts
+from penstock.system.daemon_threads import DaemonThreads
 
 _T = TypeVar("_T")
 
@@ -42,7 +42,7 @@ class Tokenizer:
             if token.special}
         self._special_ids = frozenset(self._id_of_special.values())
         self._texts: dict[int, str] = {}
-        self._threads = ThreadPoolExecutor(num_workers, thread_name_prefix="tokenizer")
+        self._threads = DaemonThreads(num_workers, "tokenizer")
         self._file = file
         self._long_texts = LongTexts(self._opened, num_workers)
 
@@ -114,7 +114,7 @@ class Tokenizer:
 
     def close(self) -> None:
         """Ends threads and processes; texts that they have not begun are given up."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
         self._long_texts.close()
         if self._file is not None:
             os.close(self._file)

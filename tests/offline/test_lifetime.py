@@ -86,6 +86,26 @@ async def test_nothing_is_left_of_a_program_that_ends(tmp_path: Path, end: str, 
         assert not os.listdir(tmp_path)
 
 
+@pytest.mark.parametrize("how", ["threading.Thread(target=ask).start()", "atexit.register(ask)"])
+async def test_a_thread_and_an_exit_function_may_ask_after_the_main_threads_end(tmp_path: Path, how: str) -> None:
+    source = f"""{BEGINNING}
+import atexit, threading
+from penstock import StructuredOutputsParams
+
+def ask():
+    threading.main_thread().join() if threading.current_thread() is not threading.main_thread() else None
+    params = SamplingParams(max_tokens=4, structured_outputs=StructuredOutputsParams(choice=["yes", "no"]))
+    print("asked:", llm.chat([{{"role": "user", "content": "Hi"}}], params, use_tqdm=False)[0].outputs[0].text)
+
+{how}
+"""
+    with program(source, tmp_path) as process:
+        output, errors = process.communicate(timeout=120)
+        assert (process.returncode, errors) == (0, "")
+        assert output.splitlines()[-1] in ("asked: yes", "asked: no")
+        assert not of_folder(tmp_path)
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 async def test_nothing_is_left_of_a_program_that_is_ended(tmp_path: Path, number: signal.Signals) -> None:
     with program(LIVE, tmp_path) as process:
