@@ -11,7 +11,7 @@ from penstock.router.engine.sequences import sequence_of
 from penstock.router.engine.stop_text import StopText
 from penstock.router.grammar.beam_cursor import BeamCursor
 from penstock.router.grammar.spec import GrammarSpec
-from penstock.router.scheduling.beam_search import BeamSearch, Candidate, FoundAnswer, end_tokens
+from penstock.router.scheduling.beam_search import BeamSearch, Candidate, FoundAnswer, end_tokens, ways_on
 from penstock.router.scheduling.confirmed import Candidates
 from penstock.router.scheduling.death_record import DeathRecord
 from penstock.router.scheduling.finish_reason import FinishReason
@@ -112,12 +112,11 @@ class Beams:
         if not going:
             return self._search.answers
         before, self._beams = self._beams, []
-        for place in {*range(len(before))} - {each.beam for each in going}:
+        ended, ways = ways_on(going, len(before))
+        for place in ended:
             self._scheduler.finish(before[place].id, FinishReason.CANCELLED)
-        extended: set[int] = set()
-        for each in going:
-            go_on = self._fork if each.beam in extended else self._extend
-            extended.add(each.beam)
+        for each, is_fork in ways:
+            go_on = self._fork if is_fork else self._extend
             go_on(before[each.beam], each.token_id, texts[each.beam, each.token_id][0])
         return None
 

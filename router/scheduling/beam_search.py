@@ -94,6 +94,14 @@ class FoundAnswer(NamedTuple):
     finish_reason: FinishReason
 
 
+def ways_on(going: Sequence[Candidate], num_beams: int) -> tuple[list[int], list[tuple[Candidate, bool]]]:
+    """Returns the places of the beams that end, of so many, and those that go on, in their order, each with whether it
+    is a fork: the best candidate of a beam goes on in its place, and its others are forks beside it."""
+    best = {each.beam: each for each in reversed(going)}
+    return ([place for place in range(num_beams) if place not in best],
+            [(each, each is not best[each.beam]) for each in going])
+
+
 def end_tokens(
     stop_token_ids: Collection[int], eos_token_ids: Collection[int], ignore_eos: bool, has_grammar: bool
 ) -> frozenset[int]:

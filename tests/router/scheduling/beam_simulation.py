@@ -5,7 +5,7 @@ from typing import Any
 
 from penstock.contract.row_result import TopLogprobs
 from penstock.contract.sampling import Sampling
-from penstock.router.scheduling.beam_search import BeamSearch, BeamSettings, Candidate, FoundAnswer
+from penstock.router.scheduling.beam_search import BeamSearch, BeamSettings, Candidate, FoundAnswer, ways_on
 from penstock.router.scheduling.confirmed import Candidates
 from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.sequence import Sequence, Status
@@ -115,25 +115,26 @@ class BeamSimulation(Simulation):
             self.counts["answers"] += len(search.answers)
             self.end(clients[0], FinishReason.EOS_TOKEN)
             return
-        for place in {*range(len(clients))} - {each.beam for each in going}:
+        ended, ways = ways_on(going, len(clients))
+        for place in ended:
             self.drop(clients[place], FinishReason.CANCELLED)
-        extended: dict[int, Client] = {}
-        searching.clients = [self.follow(clients[each.beam], each, extended) for each in going]
+        searching.clients = [(self.fork if is_fork else self.follow)(clients[each.beam], each.token_id)
+                             for each, is_fork in ways]
         for client in searching.clients:
             self.searches[client.sequence.id] = searching
         assert [client.tokens[client.sequence.prompt_length:] for client in searching.clients] == [
             beam.token_ids for beam in search.beams], "beams have other tokens"
 
-    def follow(self, parent: Client, candidate: Candidate, extended: dict[int, Client]) -> Client:
-        """The client of a beam that goes on: the parent, or a fork of it if that goes on otherwise already."""
-        token_id, sequence = candidate.token_id, parent.sequence
-        if candidate.beam not in extended:
-            extended[candidate.beam] = parent
-            self.scheduler.extend(sequence.id, token_id)
-            parent.tokens.append(token_id)
-            extend(parent.chain, token_id)
-            return parent
-        tokens = [*parent.tokens[:-1], token_id]
+    def follow(self, client: Client, token_id: int) -> Client:
+        """The client of a beam that goes on."""
+        self.scheduler.extend(client.sequence.id, token_id)
+        client.tokens.append(token_id)
+        extend(client.chain, token_id)
+        return client
+
+    def fork(self, parent: Client, token_id: int) -> Client:
+        """The client of a beam that goes on otherwise than its parent, which has gone on."""
+        sequence, tokens = parent.sequence, [*parent.tokens[:-1], token_id]
         child = Sequence(
             self.next_id, list(tokens), sequence.prompt_length, sequence.max_length, sequence.sampling,
             sequence.side_inputs, has_grammar=sequence.has_grammar, is_beam=True, age=sequence.age,

@@ -9,7 +9,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from penstock.contract.row_result import TopLogprobs
-from penstock.router.scheduling.beam_search import BeamSearch, BeamSettings
+from penstock.router.scheduling.beam_search import BeamSearch, BeamSettings, Candidate, ways_on
 from penstock.router.scheduling.finish_reason import FinishReason
 
 VOCABULARY, PADDING = 40, 39
@@ -92,3 +92,9 @@ def test_equal_candidates_come_by_their_beams() -> None:
     beams.advance(beams.choose([((7, -0.5), (5, -0.5))]), [None, None])
     tops: list[TopLogprobs] = [((9, -1.0), (3, -2.0)), ((4, -1.0), (6, -1.0), (2, -3.0))]
     assert [(each.beam, each.token_id) for each in beams.choose(tops)] == [(0, 9), (1, 4), (1, 6), (0, 3)]
+
+
+def test_the_best_of_a_beam_goes_on_in_its_place_and_others_are_forks() -> None:
+    going = [Candidate(beam, token_id, -0.5, -1.0) for beam, token_id in ((2, 7), (0, 8), (2, 9))]
+    assert ways_on(going, 4) == ([1, 3], [(going[0], False), (going[1], False), (going[2], True)])
+    assert ways_on([], 2) == ([0, 1], [])
