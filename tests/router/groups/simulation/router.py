@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Coroutine
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoints.adapter_files import CONFIG
@@ -59,8 +59,13 @@ def metrics(are_counted: bool) -> Any:
 
 
 @cache
+def _all_adapters() -> TemporaryDirectory[str]:
+    return TemporaryDirectory()
+
+
+@cache
 def adapter_folder(name: str) -> Path:
-    folder = Path(mkdtemp()) / name
+    folder = Path(_all_adapters().name) / name
     folder.mkdir()
     (folder / CONFIG).write_text('{"peft_type": "LORA"}')
     return folder
