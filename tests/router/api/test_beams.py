@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from penstock.protos import penstock_pb2 as pb
+from penstock.router.chat.template import ChatTemplate
 from tests.fakes import LIMITS
 from tests.router.api.conftest import Server, Start
 
@@ -67,12 +68,18 @@ async def test_early_stopping_has_three_forms(server: Server, value: object) -> 
     assert "early_stopping" in await response.text()
 
 
-async def test_a_stream_is_refused(server: Server) -> None:
+async def test_a_stream_is_refused(start: Start, demo: ChatTemplate) -> None:
+    server = await start(template=demo)
     response = await server.post("/generate_stream", {"inputs": "a", "parameters": BEAMS})
     assert "`num_beams` is not supported when streaming tokens: which tokens an answer has is known when the search " \
            "ends" in await response.text()
-    response = await server.post("/v1/completions", {"prompt": "a", "use_beam_search": True, "n": 2, "stream": True})
-    assert (response.status, (await response.json())["error"]["param"]) == (400, "use_beam_search")
+    for route, asked in {"/v1/completions": {"prompt": "a"},
+                         "/v1/chat/completions": {"messages": [{"role": "user", "content": "a"}]}}.items():
+        response = await server.post(route, {**asked, "use_beam_search": True, "n": 2, "stream": True})
+        error = (await response.json())["error"]
+        assert (response.status, error["param"]) == (400, "use_beam_search")
+        assert "is known when the search ends" in error["message"]
+    assert server.fleet.plans == []
 
 
 @pytest.mark.parametrize(("more", "told", "param"), [
