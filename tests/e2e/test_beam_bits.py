@@ -1,10 +1,9 @@
 """The bit contract for beam searches: the same tokens, logprobs and scores, however the steps are made up, on one shard
-and two, and after a shard was killed."""
+and two, after a shard was killed, and in another group."""
 
 import asyncio
 import itertools
 import random
-import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -14,19 +13,20 @@ from typing import Any
 import pytest
 
 from penstock.contract.sampling import Sampling
+from penstock.router.engine.any_engine import AnyEngine
 from penstock.router.engine.engine import Engine
 from penstock.router.engine.request import Request
-from penstock.router.engine.stream import Stream
-from penstock.router.engine.text_path import TextPath
-from penstock.router.engine.transfer import Transfer
 from penstock.router.fleet.fleet import GrpcFleet
+from penstock.router.grammar.compiler import GrammarCompiler
+from penstock.router.grammar.spec import GrammarSpec
 from penstock.router.limits import Limits
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling.beam_search import BeamSettings
 from tests.e2e.client import many_clients, scrape
 from tests.e2e.server import serve
 from tests.eventually import until
-from tests.scripted_engine import TOKENIZER, collect
+from tests.router.engine.searches import ask, look_at_moves
+from tests.scripted_engine import collect, running_groups
 from tests.shard.processes import Shard, running
 from tests.tiny_models import DEMO_MODEL
 
@@ -61,27 +61,33 @@ async def engine_of(shards: Sequence[Shard], limits: Limits) -> AsyncIterator[En
         await fleet.close()
 
 
-async def search(engine: Engine, request: Request, age: int) -> list[Answer]:
-    streams = [Stream(request, TextPath(TOKENIZER, request)) for _ in range(2)]
-    streams[0].siblings = streams[1:]
-    engine.take(Transfer(streams[0], (), age))
+async def search(engine: AnyEngine | Engine, request: Request) -> list[Answer]:
     answers: list[Answer] = []
-    for events in await asyncio.gather(*map(collect, streams)):
+    for events in await asyncio.gather(*map(collect, ask(engine, request))):
         assert events[-1].ending is not None
         assert events[-1].ending.score is not None
         answers.append(([(each.token.id, each.token.logprob) for each in events], events[-1].ending.score))
     return answers
 
 
+def shard_of(folder: Path, number: int = 0) -> Shard:
+    """Starts a shard that is a group by itself."""
+    place = folder / str(number)
+    place.mkdir(exist_ok=True)
+    shard = Shard(place, model=str(DEMO_MODEL), kv_memory=1 << 24)
+    shard.wait_until_listening()
+    return shard
+
+
 async def together(engine: Engine) -> list[list[Answer]]:
-    return await asyncio.gather(*(search(engine, request, age) for age, request in enumerate(requests())))
+    return await asyncio.gather(*(search(engine, request) for request in requests()))
 
 
 @pytest.mark.slow
 async def test_beams_have_the_bits_that_they_have_alone(tmp_path: Path) -> None:
     with running(tmp_path, model=str(DEMO_MODEL), kv_memory=1 << 24) as shards:
         async with engine_of(shards, WIDE) as engine:
-            alone = [await search(engine, request, age) for age, request in enumerate(requests())]
+            alone = [await search(engine, request) for request in requests()]
         async with engine_of(shards, WIDE) as engine:
             assert await together(engine) == alone
         async with engine_of(shards, CHUNKED) as engine:
@@ -95,22 +101,50 @@ async def test_beams_have_the_bits_that_they_have_alone(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_beams_have_the_same_bits_after_kills(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"model": str(DEMO_MODEL), "kv_memory": 1 << 24}
-    shard = Shard(tmp_path, **settings)
-    shard.wait_until_listening()
+    shard = shard_of(tmp_path)
     async with engine_of([shard], WIDE) as engine:
         expected = await together(engine)
         for number in range(4):
             answers = asyncio.create_task(together(engine))
             await until(lambda number=number: any(  # type: ignore[misc]
                 len(each.tokens) >= each.prompt_length + 2 * number for each in engine._scheduler._sequences.values()))
-            shard.process.send_signal(signal.SIGKILL)
-            shard.process.wait()
-            shard.socket.unlink(missing_ok=True)
-            shard = Shard(tmp_path, **settings)
-            shard.wait_until_listening()
+            shard.kill()
+            shard = shard_of(tmp_path)
             assert await answers == expected
     assert shard.end() == 0
+
+
+@pytest.mark.slow
+async def test_beams_have_the_same_bits_where_they_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches with penalties, a grammar and stop strings go on in another group when a shard is killed."""
+    lengths = look_at_moves(monkeypatch)
+    compiler = GrammarCompiler(DEMO_MODEL / "tokenizer.json", 8192, frozenset({2}))
+    grammar = await compiler.compile(GrammarSpec("regex", LETTERS["value"]))
+    asked = [*requests(), *(replace(each, grammar=grammar) for each in requests()[2:4]),
+             *(replace(each, stop=(" the", ", ", "\n\n")) for each in requests()[3:])]
+    shards = [shard_of(tmp_path, number) for number in range(2)]
+    fleets = [GrpcFleet([f"unix:{shard.socket}"]) for shard in shards]
+    async with running_groups(*fleets, depth=2, facts=await fleets[0].describe(), limits=WIDE) as groups:
+        engines = [member.engine for member in groups.members]
+        await until(lambda: all(engine.has_group for engine in engines))
+
+        async def searching() -> list[list[Answer]]:
+            return await asyncio.gather(*(search(groups, each) for each in asked))
+
+        expected = await searching()
+        for number in 0, 1, 0:
+            found = asyncio.create_task(searching())
+            await until(lambda number=number: any(  # type: ignore[misc]
+                len(each.tokens) > each.prompt_length + 3 for each in engines[number]._scheduler._sequences.values()))
+            shards[number].kill()
+            assert await found == expected
+            shards[number] = shard_of(tmp_path, number)
+            await until(lambda number=number: engines[number].has_group)  # type: ignore[misc]
+    assert max(lengths) > 2, "nothing moved"
+    assert [shard.end() for shard in shards] == [0, 0]
+    for fleet in fleets:
+        await fleet.close()
+    compiler.close()
 
 
 def asks(rng: random.Random, number: int) -> list[dict[str, Any]]:

@@ -48,7 +48,10 @@ async def everything(server: Server) -> list[Any]:
             details(session, server, "{", grammar={"type": "json", "value": SCHEMA}, do_sample=True, seed=3),
             details(session, server, "x = ", grammar={"type": "regex", "value": "[a-z]{3,9}[0-9]"}),
             details(session, server, repeated, max_new_tokens=60),
-            details(session, server, source(rng, 40), top_n_tokens=2, frequency_penalty=0.3, repetition_penalty=1.1))
+            details(session, server, source(rng, 40), top_n_tokens=2, frequency_penalty=0.3, repetition_penalty=1.1),
+            details(session, server, "def close(", num_beams=4, num_return_sequences=4, length_penalty=2.0),
+            details(session, server, "y = ", num_beams=3, num_return_sequences=2, repetition_penalty=1.2,
+                    grammar={"type": "regex", "value": "[a-z]{3,9}[0-9]"}))
     return [*map(asdict, answers), *told]
 
 

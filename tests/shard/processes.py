@@ -53,6 +53,12 @@ class Shard:
         with socket.socket(socket.AF_UNIX) as connection:
             return connection.connect_ex(str(self.socket)) == 0
 
+    def kill(self) -> None:
+        """SIGKILL; nothing is left at its address."""
+        self.process.kill()
+        self.process.wait()
+        self.socket.unlink(missing_ok=True)
+
     def end(self) -> int:
         """SIGTERM; the exit code."""
         self.process.send_signal(signal.SIGTERM)

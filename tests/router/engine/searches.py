@@ -4,8 +4,11 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
+
 from penstock.contract.sampling import Sampling
 from penstock.router.engine.any_engine import AnyEngine
+from penstock.router.engine.beams import Beams, CarriedBeams
 from penstock.router.engine.engine import Engine
 from penstock.router.engine.request import Request
 from penstock.router.engine.stream import Stream
@@ -72,6 +75,19 @@ async def answers(streams: Sequence[Stream]) -> list[Answer]:
         assert ending.score is not None
         found.append((tuple(event.token.id for event in events), ending.score, ending.finish_reason))
     return found
+
+
+def look_at_moves(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list to which each search that begins in an engine adds how many tokens its beams have there."""
+    lengths: list[int] = []
+
+    def look(self: Beams, age: int, carried: CarriedBeams | None) -> None:
+        lengths.append(carried.search.length if carried else 0)
+        begin(self, age, carried)
+
+    begin = Beams.begin
+    monkeypatch.setattr(Beams, "begin", look)
+    return lengths
 
 
 async def check_idle(engine: Engine) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from penstock.router.engine.beams import Beams, CarriedBeams
 from penstock.router.engine.request import Request
 from penstock.router.errors import GenerationError
 from penstock.router.grammar.spec import GrammarSpec
@@ -15,7 +14,16 @@ from penstock.router.scheduling.finish_reason import FinishReason
 from tests.eventually import until
 from tests.fakes import LIMITS
 from tests.router.engine.mirror_fleet import MIRRORED, MirrorFleet
-from tests.router.engine.searches import GRAMMATICAL, REQUESTS, answers, ask, check_idle, expected, request
+from tests.router.engine.searches import (
+    GRAMMATICAL,
+    REQUESTS,
+    answers,
+    ask,
+    check_idle,
+    expected,
+    look_at_moves,
+    request,
+)
 from tests.router.engine.test_adapters import make_registry
 from tests.router.front.fronts import front, serving
 from tests.router.scheduling.shard_mirror import EOS
@@ -52,29 +60,24 @@ async def test_after_a_loss(at: int) -> None:
 
 
 @pytest.mark.parametrize("at", [4, 7])
-async def test_moved_to_another_group(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_moved_to_another_group(at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """There a grammar and the text before a stop string begin anew behind the tokens of each beam: with the loss of the
     fourth step amid a stop string."""
-    lengths: list[int] = []
-
-    def look(self: Beams, age: int, carried: CarriedBeams | None) -> None:
-        lengths.append(carried.search.length if carried else 0)
-        begin(self, age, carried)
-
-    begin = Beams.begin
-    monkeypatch.setattr(Beams, "begin", look)
+    lengths, registry = look_at_moves(monkeypatch), make_registry(tmp_path, "a")
+    adapter = await registry.get("a")
+    others = [*GRAMMATICAL, *(replace(each, adapter=adapter) for each in REQUESTS[1:3])]
     fleets = [MirrorFleet(), MirrorFleet()]
-    async with running_groups(*fleets, depth=2, facts=MIRRORED) as groups:
+    async with running_groups(*fleets, depth=2, facts=MIRRORED, adapters=registry) as groups:
         await until(lambda: all(each.engine.has_group for each in groups.members))
         undisturbed = await asyncio.gather(*(answers(ask(groups, each)) for each in STOPPING))
         fleets[0].fail_at("next_result", at)
         fleets[0].may_open.clear()
-        streams = [ask(groups, each) for each in STOPPING + GRAMMATICAL]
+        streams = [ask(groups, each) for each in STOPPING + others]
         found = await asyncio.gather(*map(answers, streams))
         fleets[0].may_open.set()
         for member in groups.members:
             await check_idle(member.engine)
-    assert found == [*undisturbed, *map(expected, GRAMMATICAL)]
+    assert found == [*undisturbed, *map(expected, others)]
     assert max(lengths) > 0, "nothing moved"
 
 
