@@ -19,8 +19,9 @@ from penstock.router.api.http.failures import error_response, of_framework, to_r
 from penstock.router.api.http.headers import name_server
 from penstock.router.api.http.route import Route, add_routes
 from penstock.router.api.openai.failures import OTHER_PATHS, openai_response, speaks_openai
-from penstock.router.api.openai.storage import STORE
+from penstock.router.api.openai.storage import ACCESS, STORE, TRANSFERS
 from penstock.router.generation.service import SERVICES, Services
+from penstock.router.memory_ceiling import NUM_TRANSFERS
 
 if TYPE_CHECKING:
     from penstock.router.store.store import Store  # which imports SQLAlchemy
@@ -47,7 +48,7 @@ def make_app(
     app[OTHER_PATHS] = frozenset(route.path.rstrip("/") for route in more_routes)
     app[SERVICES] = services
     if store is not None:
-        app[STORE] = store
+        app[STORE], app[ACCESS], app[TRANSFERS] = store, access, asyncio.Semaphore(NUM_TRANSFERS)
         store.database.on_failure = services.first.metrics.batches.store_failed
         app.on_cleanup.append(_close_store)
     app.cleanup_ctx.append(run_engines)

@@ -53,6 +53,8 @@ async def answer(
             more_routes=vertex_routes(config.vertex_predict_route, config.vertex_health_route),
             outer=[tracing.middleware] if tracing else [], store=store)
         if store is not None and config.number == 0:
+            if not access.api_keys:
+                log.warning("whoever reaches this server may read and delete files and batches: it has no --api-key")
             from penstock.router.batches.runner import add_runner, owner_of_this_process  # which import SQLAlchemy
 
             add_runner(app, owner_of_this_process())

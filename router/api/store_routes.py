@@ -7,44 +7,54 @@ from penstock.router.api.http.route import JSON, Reply, Route
 from penstock.router.api.openai import batches, files
 from penstock.router.api.usual_replies import LATER, OPENAI_READING, refusing
 
-_STORING = {
-    **OPENAI_READING,
+_ASKING = {
+    **{status: OPENAI_READING[status] for status in (401, 500)},
+    403: Reply("A page of another site asks, and the server has no keys and no list of sites."),
     501: Reply("The server keeps no files and no batches: it has neither --data-dir nor --database-url."),
     503: Reply("The database can't be reached now.", headers=LATER),
-    507: Reply("There is no room left where files and batches are kept."),
 }
+_LISTING = {**_ASKING, 400: Reply("A parameter is unknown, or its value breaks a rule.")}
+_CHANGING = {**_ASKING, 507: Reply("There is no room left where files and batches are kept.")}
+_UPLOADING = {
+    **_CHANGING,
+    400: Reply("The body is no form, or does not have the fields, or a value breaks a rule."),
+    408: Reply("The form did not arrive in time."),
+    413: Reply("The file is longer than a file may be."),
+    415: Reply("The content type is not that of a form, or the form is compressed."),
+    503: Reply("The database can't be reached now, or as many files are sent and received as may be at once.",
+               headers=LATER),
+}
+_MAKING = {**OPENAI_READING, **_CHANGING}
 _NO_FILE = {404: Reply("There is no such file.")}
 _NO_BATCH = {404: Reply("There is no such batch.")}
-_PAGE = {"limit": "How many items the page has at most.", "after": "The id of the item behind which the page begins."}
 
 
 def _route(
     method: str, path: str, handler: Any, summary: str, reply: Reply, others: Mapping[int, Reply], **more: Any
 ) -> Route:
-    replies = refusing({200: reply, **_STORING, **others})
+    replies = dict(sorted(refusing({200: reply, **others}).items()))
     return Route(method, path, handler, summary, replies, is_costly=True, tag="OpenAI", **more)
 
 
 _FILE = Reply("The file.", {JSON: files.FileObject})
 _BATCH = Reply("The batch.", {JSON: batches.Batch})
 STORE_ROUTES = (
-    _route("POST", "/v1/files", files.upload, "Uploads a file of requests for a batch.", _FILE, {},
+    _route("POST", "/v1/files", files.upload, "Uploads a file of requests for a batch.", _FILE, _UPLOADING,
            body=files.UploadForm, media="multipart/form-data"),
     _route("GET", "/v1/files", files.files, "Lists files.", Reply("A page of the list.", {JSON: files.FilePage}),
-           {404: Reply("There is no file `after`.")},
-           query={**_PAGE, "purpose": "The purpose of the files.", "order": "`asc` for the oldest first, or `desc`."}),
-    _route("GET", "/v1/files/{file}", files.file, "Describes a file.", _FILE, _NO_FILE),
+           {**_LISTING, 404: Reply("There is no file `after`.")}, query=files.QUERY),
+    _route("GET", "/v1/files/{file}", files.file, "Describes a file.", _FILE, {**_ASKING, **_NO_FILE}),
     _route("GET", "/v1/files/{file}/content", files.content, "Gives the bytes of a file.",
-           Reply("The bytes.", {"application/octet-stream": bytes}), _NO_FILE),
+           Reply("The bytes.", {"application/octet-stream": bytes}), {**_ASKING, **_NO_FILE}),
     _route("DELETE", "/v1/files/{file}", files.delete, "Deletes a file.",
            Reply("The file is deleted.", {JSON: files.DeletedFile}),
-           {**_NO_FILE, 409: Reply("A batch reads the file.")}),
+           {**_CHANGING, **_NO_FILE, 409: Reply("A batch reads the file.")}),
     _route("POST", "/v1/batches", batches.create, "Makes a batch of a file of requests.", _BATCH,
-           {404: Reply("There is no file `input_file_id`.")}, body=batches.BatchBody),
+           {**_MAKING, 404: Reply("There is no file `input_file_id`.")}, body=batches.BatchBody),
     _route("GET", "/v1/batches", batches.batches, "Lists batches.",
-           Reply("A page of the list.", {JSON: batches.BatchPage}), {404: Reply("There is no batch `after`.")},
-           query=_PAGE),
-    _route("GET", "/v1/batches/{batch}", batches.batch, "Describes a batch.", _BATCH, _NO_BATCH),
+           Reply("A page of the list.", {JSON: batches.BatchPage}),
+           {**_LISTING, 404: Reply("There is no batch `after`.")}, query=batches.QUERY),
+    _route("GET", "/v1/batches/{batch}", batches.batch, "Describes a batch.", _BATCH, {**_ASKING, **_NO_BATCH}),
     _route("POST", "/v1/batches/{batch}/cancel", batches.cancel, "Cancels a batch.", _BATCH,
-           {**_NO_BATCH, 409: Reply("The batch has ended, or is about to.")}),
+           {**_CHANGING, **_NO_BATCH, 409: Reply("The batch has ended, or is about to.")}),
 )

@@ -1,6 +1,7 @@
 """The failures of files and batches that clients are told of.
 
     StoreFailure
+    ├── ForeignPage            403  a page of another site asks a server that has no keys
     ├── NotStored              404  a file or a batch that is not there
     ├── Conflict               409  a file or a batch is in a state in which that can't be done
     ├── NoStore                501  the server has no store
@@ -25,6 +26,16 @@ class NoStore(StoreFailure):
 
     def __init__(self) -> None:
         super().__init__("this server keeps no files and no batches: that takes --data-dir or --database-url")
+
+
+class ForeignPage(StoreFailure):
+    status = 403
+    error_type = "foreign_page"
+    code = "foreign_page"
+
+    def __init__(self, origin: str) -> None:
+        super().__init__("pages of other sites may not ask for files and batches of a server without --api-key, unless "
+                         f"--cors-allow-origin names them. Given: {ascii(origin)[1:-1]:.100}")
 
 
 class NotStored(StoreFailure):

@@ -17,7 +17,8 @@ HEAD = """\
 `python -m tests.pages` writes this page from the OpenAPI document. A test fails when it is not up to date. A server
 answers with the document at `/api-doc/openapi.json`, and lets you try the routes at `/docs`.
 
-Null stands for a field that is absent. With `--api-key` every `POST` needs the header `authorization: Bearer KEY`.
+Null stands for a field that is absent. With `--api-key` every `POST`, and every route of files and batches, needs the
+header `authorization: Bearer KEY`.
 [OpenAI's routes](openai-routes.md) says how those differ from TGI's. [What of TGI is there](compatibility.md) lists all
 of TGI's fields. Services can use gRPC instead: `protos/penstock.proto` describes it.
 """
@@ -50,6 +51,9 @@ def _route(method: str, path: str, operation: Schema) -> str:
     if "requestBody" in operation:
         content = operation["requestBody"]["content"]
         lines += [f"Body: {', '.join(_kind(media['schema']) for media in content.values())}", ""]
+    if query := [each for each in operation.get("parameters", ()) if each["in"] == "query"]:
+        lines += ["| parameter | |", "|---|---|",
+                  *(f"| `{each['name']}` | {_cell(each['description'])} |" for each in query), ""]
     lines += ["| status | | body |", "|---|---|---|"]
     for status, reply in operation["responses"].items():
         bodies = "; ".join(f"{name}: {_kind(media['schema'])}" for name, media in reply.get("content", {}).items())

@@ -42,6 +42,13 @@ class Access:
         return not self.metrics_keys or any(
             keys.name_of(key) is not None for keys in (self.metrics_keys, self.api_keys))
 
+    def is_foreign_page(self, request: web.Request) -> bool:
+        """Tells whether a page of another site asks, where neither keys nor the list of origins say that it may.
+        Browsers name the site, and keep no page from sending a form, whatever they are told of origins."""
+        origin = request.headers.get(hdrs.ORIGIN)
+        return not (self.api_keys or origin is None or {origin, "*"} & {*self.allowed_origins}
+                    or origin.partition("://")[2] == request.headers.get(hdrs.HOST))
+
     @web.middleware
     async def answer_preflight(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Answers `OPTIONS` of any path, by which browsers ask what a page may do; as in TGI, it needs no key."""

@@ -8,8 +8,8 @@ from aiohttp import web
 from pydantic import BaseModel, ConfigDict
 
 from penstock.router.api.http.body import json_response, read_body
-from penstock.router.api.openai.files import page
-from penstock.router.api.openai.storage import ExpiresAfter, after_of, known_form, limit_of, store_of
+from penstock.router.api.openai import files
+from penstock.router.api.openai.storage import ExpiresAfter, after_of, check_query, known_form, limit_of, store_of
 from penstock.router.api.openai.upload import PURPOSE
 from penstock.router.api.openai.whole_answers import ROUTES
 from penstock.router.errors import ValidationError
@@ -18,8 +18,10 @@ from penstock.router.store.records import BatchStatus, StoredBatch
 
 MAX_PAGE, DEFAULT_PAGE = 100, 20
 LONGEST_WINDOW = 30 * 24 * 3600
-MAX_PAIRS, MAX_KEY, MAX_VALUE = 16, 64, 512
+MAX_PAIRS, MAX_METADATA_KEY, MAX_VALUE = 16, 64, 512
 """How many pairs metadata may have, and how long their keys and values may be."""
+QUERY = {name: files.QUERY[name] for name in ("limit", "after")}
+"""The parameters of the list."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 
 
@@ -127,9 +129,11 @@ async def create(request: web.Request) -> web.Response:
 
 async def batches(request: web.Request) -> web.Response:
     """Answers with a page of the list of batches, the newest first."""
-    found, has_more = await store_of(request).batches.page(
+    store = store_of(request)
+    check_query(request, QUERY)
+    found, has_more = await store.batches.page(
         limit_of(request, MAX_PAGE, DEFAULT_PAGE), after_of(request, "batch"))
-    return json_response(page([_described(batch) for batch in found], has_more))
+    return json_response(files.page([_described(batch) for batch in found], has_more))
 
 
 async def batch(request: web.Request) -> web.Response:
@@ -162,9 +166,9 @@ def _check_metadata(metadata: dict[str, str] | None) -> None:
     if len(metadata) > MAX_PAIRS:
         raise ValidationError(f"`metadata` must have at most {MAX_PAIRS} pairs. Given: {len(metadata)}")
     for key, value in metadata.items():
-        if len(key) > MAX_KEY or len(value) > MAX_VALUE:
-            raise ValidationError(f"`metadata` must have keys of at most {MAX_KEY} characters and values of at most "
-                                  f"{MAX_VALUE}. Given: {len(key)} and {len(value)}")
+        if len(key) > MAX_METADATA_KEY or len(value) > MAX_VALUE:
+            raise ValidationError(f"`metadata` must have keys of at most {MAX_METADATA_KEY} characters and values of "
+                                  f"at most {MAX_VALUE}. Given: {len(key)} and {len(value)}")
 
 
 def _described(batch: StoredBatch) -> dict[str, Any]:

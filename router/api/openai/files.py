@@ -1,5 +1,8 @@
 """OpenAI's `/v1/files`: upload, list, describe, give and delete files."""
 
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, Literal
 
 from aiohttp import web
@@ -7,15 +10,29 @@ from pydantic import BaseModel
 
 from penstock.router.api.http.body import json_response
 from penstock.router.api.http.parts import send_parts
-from penstock.router.api.openai.storage import ExpiresAfter, after_of, known_form, limit_of, store_of
-from penstock.router.api.openai.upload import PURPOSE, read_form
+from penstock.router.api.openai.storage import (
+    TRANSFERS,
+    ExpiresAfter,
+    after_of,
+    check_query,
+    known_form,
+    limit_of,
+    store_of,
+)
+from penstock.router.api.openai.upload import PURPOSE, check_form, read_form
 from penstock.router.errors import ValidationError
+from penstock.router.store.errors import StoreUnavailable
 from penstock.router.store.records import StoredFile
 
 MAX_PAGE = 10_000
 UNREAD_SECONDS = 60.0
 """The most seconds for which a client may leave a part of a file unread."""
+TURN_SECONDS = 60.0
+"""The most seconds for which an upload waits for others to end."""
 
+QUERY = {"limit": "How many items the page has at most.", "after": "The id of the item behind which the page begins.",
+         "purpose": "The purpose of the files.", "order": "`asc` for the oldest first, or `desc`."}
+"""The parameters of the list."""
 _PURPOSES = (PURPOSE, "batch_output")
 
 
@@ -54,14 +71,31 @@ class DeletedFile(BaseModel):
 
 async def upload(request: web.Request) -> web.Response:
     """Stores a file, part by part as it comes."""
-    async with store_of(request).files.writing() as writer:
+    files = store_of(request).files
+    check_form(request)
+    async with _turn(request.app[TRANSFERS]), files.writing() as writer:
         form = await read_form(request, writer)
         return json_response(_described(await writer.finish(form.check(), form.fields["purpose"], form.seconds)))
+
+
+@asynccontextmanager
+async def _turn(transfers: asyncio.Semaphore) -> AsyncIterator[None]:
+    """Waits for the block until fewer files are sent and received than may be. Raises StoreUnavailable."""
+    try:
+        async with asyncio.timeout(TURN_SECONDS):
+            await transfers.acquire()
+    except TimeoutError as error:
+        raise StoreUnavailable("as many files are sent and received as may be at once") from error
+    try:
+        yield
+    finally:
+        transfers.release()
 
 
 async def files(request: web.Request) -> web.Response:
     """Answers with a page of the list of files, the newest first unless `order` says otherwise."""
     store, query = store_of(request), request.query
+    check_query(request, QUERY)
     order = query.get("order", "desc")
     if order not in ("asc", "desc"):
         raise ValidationError(f"`order` must be asc or desc. Given: {order:.40}")
@@ -84,7 +118,19 @@ async def content(request: web.Request) -> web.StreamResponse:
     stored = await files.get(_id(request))
     response = web.StreamResponse(headers={
         "content-type": "application/octet-stream", "content-length": str(stored.bytes)})
-    return await send_parts(request, response, files.parts(stored.id), UNREAD_SECONDS)
+    parts = _in_turn(files.parts(stored.id), request.app[TRANSFERS])
+    return await send_parts(request, response, parts, UNREAD_SECONDS)
+
+
+async def _in_turn(parts: AsyncGenerator[bytes], transfers: asyncio.Semaphore) -> AsyncGenerator[bytes]:
+    """Yields the parts of a file, each once there is a place for it, which it has until it is sent."""
+    async with aclosing(parts):
+        while True:
+            async with transfers:
+                part = await anext(parts, None)
+                if part is None:
+                    return
+                yield part
 
 
 async def delete(request: web.Request) -> web.Response:

@@ -1,18 +1,24 @@
 """The store, as handlers find it, and the rules that files and batches share."""
 
+import asyncio
 import re
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Literal
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
+from penstock.router.api.http.access import Access
 from penstock.router.errors import ValidationError
 from penstock.router.shapes import Body
-from penstock.router.store.errors import NoStore, NotStored
+from penstock.router.store.errors import ForeignPage, NoStore, NotStored
 
 if TYPE_CHECKING:
     from penstock.router.store.store import Store  # which imports SQLAlchemy
 
 STORE = web.AppKey["Store"]("store")
+ACCESS = web.AppKey("access", Access)
+TRANSFERS = web.AppKey("transfers", asyncio.Semaphore)
+"""Those of files that may be sent or received at once."""
 
 SHORTEST, LONGEST = 3600, 30 * 24 * 3600
 """The least and the most seconds after which a file may expire."""
@@ -38,10 +44,12 @@ def check_seconds(seconds: int, name: str) -> int:
 
 
 def store_of(request: web.Request) -> "Store":
-    """Returns the server's store. Raises NoStore."""
+    """Returns the server's store. Raises NoStore, or ForeignPage."""
     store = request.app.get(STORE)
     if store is None:
         raise NoStore
+    if request.app[ACCESS].is_foreign_page(request):
+        raise ForeignPage(request.headers[hdrs.ORIGIN])
     return store
 
 
@@ -51,6 +59,13 @@ def known_form(kind: str, id: str, param: str | None = None) -> str:
     if not _ID.fullmatch(id):
         raise NotStored(kind, id, param)
     return id
+
+
+def check_query(request: web.Request, known: Collection[str]) -> None:
+    """Raises ValidationError for a parameter of the query that the route does not have."""
+    for name in request.query:
+        if name not in known:
+            raise ValidationError(f"the parameters must be of {', '.join(known)}. Given: {ascii(name)[1:-1]:.40}")
 
 
 def after_of(request: web.Request, kind: str) -> str | None:

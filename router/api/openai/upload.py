@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aiohttp import BodyPartReader, MultipartReader, web
+from aiohttp import BodyPartReader, MultipartReader, hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError, PayloadEncodingError
 
 from penstock.router.api.http.body import check_encoding
@@ -19,9 +19,15 @@ if TYPE_CHECKING:
 MAX_FILE_BYTES = 200_000_000
 PAUSE_SECONDS = 60.0
 """The most seconds for which a client may send nothing."""
+UPLOAD_SECONDS = 3600.0
+"""The most seconds that an upload may take."""
 PURPOSE = "batch"
 """The one that files have which clients upload: no route reads others."""
 _CHUNK = 1 << 18
+_FORM_BYTES = 1 << 16
+"""How long a form may be beside its file."""
+_PLAIN = {hdrs.CONTENT_TRANSFER_ENCODING: ("7bit", "8bit", "binary"), hdrs.CONTENT_ENCODING: ("identity",)}
+"""The headers of a part that tell how it is encoded, and the values that mean that it is not."""
 _MAX_FIELD = 1000
 """The most bytes of a field that is no file."""
 _MAX_NAME = 255
@@ -51,37 +57,52 @@ class Upload:
 
     def check(self) -> str:
         """Returns the file's name. Raises ValidationError if a field is missing or wrong."""
-        purpose = self.fields.get("purpose")
-        if self.filename is None or purpose is None:
+        if self.filename is None or "purpose" not in self.fields:
             missing = "file" if self.filename is None else "purpose"
             raise ValidationError(f"`{missing}` is missing from the form", "missing_required_parameter")
-        if purpose != PURPOSE:
-            raise ValidationError(f"`purpose` must be {PURPOSE}, for no route reads files of another one. "
-                                  f"Given: {purpose[:40]}")
         return self.filename
+
+
+def check_form(request: web.Request) -> None:
+    """Refuses a body whose headers say that it is no form, or that it is too long. Raises RouterError."""
+    check_encoding(request)
+    if request.content_type != "multipart/form-data":
+        raise WrongContentType("Expected request with `Content-Type: multipart/form-data`")
+    if (request.content_length or 0) > MAX_FILE_BYTES + _FORM_BYTES:
+        raise _too_large()
 
 
 async def read_form(request: web.Request, writer: "FileWriter") -> Upload:
     """Reads the form, and writes the file as it comes. Raises RouterError."""
-    check_encoding(request)
-    if request.content_type != "multipart/form-data":
-        raise WrongContentType("Expected request with `Content-Type: multipart/form-data`")
     upload = Upload()
     try:
-        async for part in _parts(request):
-            if part.name == "file":
-                await _take_file(part, upload, writer)
-            elif part.name in _FIELDS and part.name not in upload.fields:
-                upload.fields[part.name] = await _text(part)
-            else:
-                raise ValidationError(f"the form must have each of file, {', '.join(_FIELDS)} at most once, and no "
-                                      f"other field. Given: {ascii(part.name)[1:-1][:40]}")
+        async with asyncio.timeout(UPLOAD_SECONDS):
+            async for part in _parts(request):
+                await _take(part, upload, writer)
     except TimeoutError as error:
         raise TooSlow from error
     except (ValueError, AssertionError, RuntimeError, HttpProcessingError, PayloadEncodingError) as error:
         # These are aiohttp's, for a form that is not well-formed.
         raise Unreadable(f"Failed to read the form: {error}"[:200]) from error
     return upload
+
+
+async def _take(part: BodyPartReader, upload: Upload, writer: "FileWriter") -> None:
+    name = part.name
+    if name != "file" and (name not in _FIELDS or name in upload.fields):
+        raise ValidationError(f"the form must have each of file, {', '.join(_FIELDS)} at most once, and no other "
+                              f"field. Given: {ascii(name)[1:-1][:40]}")
+    for header, plain in _PLAIN.items():
+        if (encoding := part.headers.get(header, plain[0])).lower() not in plain:
+            raise ValidationError(f"`{name}` must come without the header `{header}`. Given: "
+                                  f"{ascii(encoding)[1:-1][:40]}")
+    if name == "file":
+        await _take_file(part, upload, writer)
+        return
+    upload.fields[name] = text = await _text(part)
+    if name == "purpose" and text != PURPOSE:
+        raise ValidationError(f"`purpose` must be {PURPOSE}, for no route reads files of another one. Given: "
+                              f"{text[:40]}")
 
 
 async def _parts(request: web.Request) -> AsyncIterator[BodyPartReader]:
@@ -112,8 +133,12 @@ async def _take_file(part: BodyPartReader, upload: Upload, writer: "FileWriter")
     upload.filename = name.encode(errors="replace").decode()  # a database keeps no others
     async for chunk in _chunks(part):
         if writer.num_bytes + len(chunk) > MAX_FILE_BYTES:
-            raise TooLarge(f"`file` must have at most {MAX_FILE_BYTES} bytes")
+            raise _too_large()
         await writer.write(chunk)
+
+
+def _too_large() -> TooLarge:
+    return TooLarge(f"`file` must have at most {MAX_FILE_BYTES} bytes")
 
 
 async def _text(part: BodyPartReader) -> str:

@@ -29,6 +29,8 @@ class WholeRoute(Generic[AnyBody]):
     async def ask(self, services: Services, content: Any, wish: Wish, is_background: bool) -> Whole:
         """Answers a body that was parsed as JSON. Raises RouterError."""
         body = to_body(content, self.schema)
+        if is_background:  # which is behind all tiers, and must not be said to be of one
+            body = body.model_copy(update={"service_tier": None, "priority": None})
         if body.stream:
             raise ValidationError("`stream` must be false where whole answers are asked for. Given: true")
         request_record.describe(self.operation, body.model)

@@ -1,16 +1,22 @@
 """`/v1/files` over HTTP, driven by OpenAI's client."""
 
 import asyncio
+import io
+from asyncio import StreamReader
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import aiohttp
 import openai
 import pytest
 
 from penstock.router.api.http.access import Access
-from penstock.router.api.openai import upload
+from penstock.router.api.openai import files, upload
+from penstock.router.api.openai.storage import TRANSFERS
 from penstock.router.api.store_routes import STORE_ROUTES
 from penstock.router.keys import Keys
 from penstock.router.store.records import PART_BYTES
+from tests.eventually import until
 from tests.router.api.conftest import Server
 from tests.router.batches.servers import BatchServer, StartBatches, lines
 
@@ -97,7 +103,7 @@ GOOD = (("purpose", "batch"), ("file", "x"))
 FORMS = (
     (form(("purpose", "batch")), "`file` is missing from the form"),
     (form(("file", "x")), "`purpose` is missing from the form"),
-    (form(("file", "x"), ("purpose", "vision")),
+    (form(("purpose", "vision"), ("colour", "y")),
      "`purpose` must be batch, for no route reads files of another one. Given: vision"),
     (form(*GOOD, ("file", "y")), "`file` must be one file. Given: several"),
     (form(*GOOD, ("colour", "y")), "the form must have each of file, purpose, expires_after[anchor], "
@@ -112,6 +118,8 @@ FORMS = (
      "`expires_after[seconds]` must be an integer. Given: x"),
     (form(*GOOD, ("expires_after[anchor]", "created_at"), ("expires_after[seconds]", "0000000000000000360099")),
      "`expires_after[seconds]` must be an integer. Given: 0000000000000000360099"),
+    (form(*GOOD).replace(b'name="file"', b'name="file"\r\ncontent-transfer-encoding: base64'),
+     "`file` must come without the header `Content-Transfer-Encoding`. Given: base64"),
     (b"nonsense", "Failed to read the form"),
     (form(*GOOD)[:-8], "Failed to read the form"),
 )
@@ -149,6 +157,58 @@ async def test_forms_that_are_refused(batches: BatchServer) -> None:
     assert (await batches.client.files.list()).data == []
 
 
+@asynccontextmanager
+async def half_an_upload(batches: BatchServer) -> AsyncIterator[StreamReader]:
+    """Sends the beginning of a form, and yields the reader of the answer."""
+    url = batches.server.client.make_url("/")
+    reader, writer = await asyncio.open_connection(url.host, url.port)
+    writer.write(b"POST /v1/files HTTP/1.1\r\nhost: x\r\ncontent-type: multipart/form-data; boundary=b\r\n"
+                 b"content-length: 1000\r\n\r\n" + form(*GOOD)[:-8])
+    await writer.drain()
+    yield reader
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_so_many_files_are_received_at_once(
+    batches: BatchServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transfers = asyncio.Semaphore(1)
+    batches.server.client.app._state[TRANSFERS] = transfers
+    monkeypatch.setattr(files, "TURN_SECONDS", 0.01)
+    async with half_an_upload(batches):
+        await until(transfers.locked)
+        with pytest.raises(openai.APIStatusError, match="as many files are sent and received as may be") as caught:
+            await batches.client.with_options(max_retries=0).files.create(file=b"x", purpose="batch")
+        assert (caught.value.status_code, caught.value.response.headers["retry-after"]) == (503, "5")
+    await until(lambda: not transfers.locked())
+    file = await batches.upload(b"x" * (PART_BYTES + 1))
+    assert len((await batches.client.files.content(file.id)).content) == file.bytes
+    await until(lambda: not transfers.locked())
+
+
+async def test_an_upload_has_an_end(batches: BatchServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upload, "UPLOAD_SECONDS", 0.01)
+    async with half_an_upload(batches) as reader:
+        assert b" 408 " in await reader.readuntil(b"\r\n")
+
+
+async def test_pages_of_other_sites_need_a_key_or_a_list(start_batches: StartBatches) -> None:
+    """Their forms are sent without being asked about, so that it is not enough to hide the answers."""
+    origin = "https://page.example"
+    for access, *statuses in ((Access(), 403, 403), (Access(allowed_origins=(origin,)), 200, 403),
+                              (Access(allowed_origins=("*",)), 200, 200), (Access(Keys(["key"])), 200, 200)):
+        client = (await start_batches(has_runner=False, access=access)).server.client
+        own = f"http://{client.host}:{client.port}"
+        for site, wanted in zip((origin, "null", own), (*statuses, 200), strict=True):
+            response = await client.post(
+                "/v1/files", data={"purpose": "batch", "file": io.BytesIO(b"x")},
+                headers={"origin": site, "authorization": "Bearer key"})
+            assert response.status == wanted
+            if wanted == 403:
+                assert (await response.json())["error"]["code"] == "foreign_page"
+
+
 async def test_other_content_types_are_refused(batches: BatchServer) -> None:
     response = await batches.server.post("/v1/files", {"file": "x"})
     assert response.status == 415
@@ -161,6 +221,10 @@ async def test_a_file_that_is_too_long(batches: BatchServer, monkeypatch: pytest
     with pytest.raises(openai.APIStatusError, match="`file` must have at most 2000000 bytes") as caught:
         await batches.upload(b"x" * 2_000_001)
     assert caught.value.status_code == 413
+    monkeypatch.setattr(batches.store.files, "writing", None)  # what says that it is too long is not read at all
+    with pytest.raises(openai.APIStatusError, match="`file` must have at most 2000000 bytes") as caught:
+        await batches.upload(b"x" * 2_100_000)
+    assert caught.value.status_code == 413
 
 
 QUESTIONS = (
@@ -171,6 +235,8 @@ QUESTIONS = (
     ("/v1/files?order=up", 400, "`order` must be asc or desc. Given: up"),
     ("/v1/files?after=none", 404, "There is no file `none`"),
     ("/v1/files?purpose=none", 400, "`purpose` must be batch or batch_output. Given: none"),
+    ("/v1/files?colour=red", 400, "the parameters must be of limit, after, purpose, order. Given: colour"),
+    ("/v1/batches?order=asc", 400, "the parameters must be of limit, after. Given: order"),
     ("/v1/files/a%00b", 404, "There is no file"),
     ("/v1/batches?limit=101", 400, "`limit` must be an integer from 1 to 100. Given: 101"),
     ("/v1/batches?after=a%00b", 404, "There is no batch"),

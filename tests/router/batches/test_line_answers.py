@@ -64,6 +64,14 @@ async def test_the_answer_of_a_line_is_that_of_http(chatty: Server, url: str) ->
     await chatty.until_idle()
 
 
+@pytest.mark.parametrize("wish", [{"service_tier": "priority"}, {"service_tier": "flex"}, {"priority": -5}])
+async def test_a_line_is_of_no_tier(start: Start, wish: dict[str, Any]) -> None:
+    server = await start(limits=replace(LIMITS, allow_priorities=True))
+    answer = await answer_line(services_of(server), Line(1, "a", "/v1/completions", {"prompt": "One", **wish}))
+    assert answer.status == 200
+    assert "service_tier" not in answer.body
+
+
 @pytest.mark.parametrize(("url", "body"), [
     ("/v1/completions", {}), ("/v1/completions", {"prompt": "One", "max_tokens": "x"}),
     ("/v1/completions", {"prompt": "One", "temperature": -1.0}), ("/v1/chat/completions", {"messages": []}),
