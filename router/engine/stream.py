@@ -33,12 +33,14 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Tells how a request ended. `text` is the whole answer without special tokens, `score` that of a beam search."""
+    """Tells how a request ended. `text` is the whole answer without special tokens, `score` that of a beam search, and
+    `stop` the stop string that has ended it, if one did."""
 
     finish_reason: FinishReason
     text: str
     num_tokens: int
     score: float | None = None
+    stop: str | None = None
 
 
 class Event(NamedTuple):
@@ -122,8 +124,8 @@ class Stream:
         now = time.monotonic()
         if self.first_token_at is None:
             self.first_token_at = now
-        reason = FinishReason.STOP_SEQUENCE if piece.is_stop else sampled.finish_reason
-        self._end(reason, now)
+        reason = sampled.finish_reason if piece.stop is None else FinishReason.STOP_SEQUENCE
+        self._end(reason, now, piece.stop)
         token = Token(sampled.token_id, piece.text, sampled.logprob, piece.is_special, sampled.top_logprobs)
         self._queue.put_nowait((self, Event(token, self.ending)))
         return reason
@@ -152,17 +154,17 @@ class Stream:
         the engine."""
         piece = self._text.push(token_id)
         self.num_tokens += 1
-        reason = FinishReason.STOP_SEQUENCE if piece.is_stop else reason
+        reason = reason if piece.stop is None else FinishReason.STOP_SEQUENCE
         if reason is not None:
             self.started_at = self.submitted_at
-        self._end(reason, time.monotonic())
+        self._end(reason, time.monotonic(), piece.stop)
         self._queue.put_nowait((self, Event(Token(token_id, piece.text, 0.0, piece.is_special), self.ending)))
         return reason
 
-    def _end(self, reason: FinishReason | None, now: float) -> None:
+    def _end(self, reason: FinishReason | None, now: float, stop: str | None) -> None:
         if reason is not None:
             self.finished_at = now
-            self.ending = Ending(reason, self._text.text, self.num_tokens, self._score)
+            self.ending = Ending(reason, self._text.text, self.num_tokens, self._score, stop)
             self.finish_reason = reason.value
 
     def verified(self, verified: Verified) -> None:

@@ -9,11 +9,11 @@ from penstock.router.text.tokenizer import Tokenizer
 
 
 class Piece(NamedTuple):
-    """The text that a token yields. With `is_stop` the answer ends here because of a stop string."""
+    """The text that a token yields. If there is a `stop`, this stop string ends the answer here."""
 
     text: str
     is_special: bool
-    is_stop: bool
+    stop: str | None
 
 
 class TextPath:
@@ -46,7 +46,7 @@ class TextPath:
             if match is not None:
                 self._held.clear()
         self._texts.append(answer)
-        return Piece(text, is_special, match is not None)
+        return Piece(text, is_special, None if match is None else match.stop)
 
     @property
     def text(self) -> str:

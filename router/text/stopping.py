@@ -14,8 +14,13 @@ class Match:
     `start` is negative if the stop string began in an earlier piece.
     """
 
-    start: int
+    stop: str
     end: int
+
+    @property
+    def start(self) -> int:
+        """Where the stop string begins."""
+        return self.end - len(self.stop)
 
 
 class StopMatcher:
@@ -39,12 +44,9 @@ class StopMatcher:
 
         Of several, the one that ends first counts, and the longest of those. After a match the matcher is spent.
         """
-        found = [(end, end - len(candidate.stop)) for candidate in self._candidates
+        found = [Match(candidate.stop, end) for candidate in self._candidates
                  if (end := candidate.push(piece)) is not None]
-        if not found:
-            return None
-        end, start = min(found)
-        return Match(start, end)
+        return min(found, key=lambda match: (match.end, match.start), default=None)
 
     def skip(self, piece: str) -> None:
         """Takes a piece in which stop strings that complete there don't count."""

@@ -19,7 +19,7 @@ def begun(**params: Any) -> tuple[Collector, Any]:
     answer = SimpleNamespace(
         index=0, request=SimpleNamespace(input_ids=[5, 6, 7]), hit_tokens=0, prompt_logprobs=PromptLogprobs(),
         times=SimpleNamespace(queue=0.0, inference=0.0))
-    collector = Collector("1", None, SamplingParams(**params), cast(Any, None))
+    collector = Collector("1", None, SamplingParams(**params), cast(Any, SimpleNamespace(text_of=str)))
     collector.begin([cast(Any, answer)])
     return collector, answer
 
@@ -34,6 +34,22 @@ def test_text_that_comes_with_a_special_token_is_told_once() -> None:
     collector.take(answer, Event(Token(4, "z", 0.0, False), Ending(FinishReason.LENGTH, "xayz", 4)))
     told += collector.output(is_delta=True).outputs[0].text
     assert told == "xayz"
+
+
+def test_outputs_have_what_has_come_and_stay_as_they_are() -> None:
+    collector, answer = begun(logprobs=1, n=1)
+    cumulative, told = [], []
+    for number, text in enumerate(["a", "b", "c"]):
+        ending = Ending(FinishReason.STOP_SEQUENCE, "ab", 3, stop="c") if number == 2 else None
+        collector.take(answer, Event(Token(number, "" if ending else text, -1.0, False, ((number, -1.0),)), ending))
+        cumulative.append(collector.output().outputs[0])
+        told.append(len(collector.output(is_delta=True).outputs[0].token_ids))
+    assert told == [0, 0, 0], "they were part of the outputs before"
+    assert [each.text for each in cumulative] == ["a", "ab", "ab"]
+    assert [each.token_ids for each in cumulative] == [[0], [0, 1], [0, 1, 2]]
+    assert [[*position] for each in cumulative for position in each.logprobs or ()] == [[0], [0], [1], [0], [1], [2]]
+    assert [each.cumulative_logprob for each in cumulative] == [-1.0, -2.0, -3.0]
+    assert [(each.finish_reason, each.stop_reason) for each in cumulative] == [(None, None)] * 2 + [("stop", "c")]
 
 
 def test_a_request_that_is_aborted_before_its_first_token() -> None:

@@ -107,6 +107,8 @@ def test_reasons_to_stop(llm: LLM) -> None:
     cut = answer(llm, max_tokens=20, stop=["never", middle])
     assert (cut.finish_reason, cut.stop_reason) == ("stop", middle)
     assert cut.text == whole.text[:whole.text.index(middle)]
+    last = answer(llm, max_tokens=20, stop=[whole.text[6:10], middle])
+    assert (last.stop_reason, last.text) == (middle, cut.text), "the one that ends first counts"
     kept = answer(llm, max_tokens=20, stop=middle, include_stop_str_in_output=True)
     assert kept.text == cut.text + middle
     by_id = answer(llm, max_tokens=20, stop_token_ids=[whole.token_ids[2]])

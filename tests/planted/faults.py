@@ -106,7 +106,7 @@ FAULTS = (
     Fault("text", "half-a-character-is-given", "router/text/detokenizer.py", "_MAX_HELD = 3", "_MAX_HELD = 1", _TEXT),
     Fault("text", "stop-string-cut-off", "router/engine/text_path.py", "text[:match.end]", "text[:match.start]", _TEXT),
     Fault("text", "last-stop-string-counts", "router/text/stopping.py",
-          "end, start = min(found)", "end, start = max(found)", _TEXT),
+          "return min(found,", "return max(found,", _TEXT),
     Fault("text", "stops-within-min-tokens", "router/engine/stop_text.py",
           "if not self._num_unstopped:", "if self._num_unstopped >= 0:", _TEXT),
 

@@ -36,7 +36,7 @@ def push_all(
     path, pieces = TextPath(Script(texts), request), []
     for token_id in range(len(texts)):
         pieces.append(path.push(token_id))
-        if pieces[-1].is_stop:
+        if pieces[-1].stop is not None:
             break
     return pieces, path
 
@@ -72,7 +72,7 @@ def test_no_stop_string_in_the_first_tokens(keep_stop: bool, min_tokens: int, nu
     """What was no end is given like any other text; a stop string may begin before the last of these tokens."""
     texts = ["a ", "stop", " b st", "op", " c", " stop"]
     pieces, path = push_all(texts, ["stop"], keep_stop, min_tokens)
-    assert (len(pieces), pieces[-1].is_stop) == (num_pieces, True)
+    assert (len(pieces), pieces[-1].stop) == (num_pieces, "stop")
     given_text = "".join(texts[:num_pieces])
     assert path.text == "".join(texts_of(pieces)) == (given_text if keep_stop else given_text.removesuffix("stop"))
 

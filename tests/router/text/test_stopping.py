@@ -33,7 +33,7 @@ def test_within_a_piece_and_across_pieces() -> None:
 
 def test_places_count_from_the_last_piece() -> None:
     matcher = StopMatcher(["cde"])
-    assert [matcher.push(piece) for piece in ("abc", "d", "ef")] == [None, None, Match(start=-2, end=1)]
+    assert [matcher.push(piece) for piece in ("abc", "d", "ef")] == [None, None, Match("cde", end=1)]
 
 
 def test_the_one_that_ends_first_counts() -> None:
@@ -79,10 +79,10 @@ def test_no_more_is_held_than_may_begin_a_stop_string(stops: list[str], pieces: 
 
 
 @pytest.mark.parametrize(("skipped", "pieces", "expected"), [
-    (["a stop"], ["s", "top"], Match(start=-1, end=3)),
-    (["a sto"], ["p"], Match(start=-3, end=1)),
-    (["stopstop", "s"], ["to", "p"], Match(start=-3, end=1)),
-    (["xaba"], ["ba"], Match(start=-1, end=2)),
+    (["a stop"], ["s", "top"], Match("stop", end=3)),
+    (["a sto"], ["p"], Match("stop", end=1)),
+    (["stopstop", "s"], ["to", "p"], Match("stop", end=1)),
+    (["xaba"], ["ba"], Match("aba", end=2)),
 ])
 def test_a_stop_string_that_completed_earlier_is_skipped(
     skipped: list[str], pieces: list[str], expected: Match,

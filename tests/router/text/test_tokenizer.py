@@ -99,7 +99,7 @@ def push_all(stop: tuple[str, ...], ids: tuple[int, ...]) -> tuple[list[Piece], 
     pieces = []
     for token_id in ids:
         pieces.append(path.push(token_id))
-        if pieces[-1].is_stop:
+        if pieces[-1].stop is not None:
             break
     return pieces, path.text
 
@@ -111,6 +111,6 @@ async def test_text_path(tokenizer: Tokenizer) -> None:
     assert [piece.text for piece in pieces if piece.is_special] == ["<|im_end|>"]
     assert text == "Paris now"
     pieces, text = push_all(("ri", "nowhere"), ids)
-    assert (text, pieces[-1].is_stop) == ("Pari", True)
+    assert (text, pieces[-1].stop) == ("Pari", "ri")
     pieces, text = push_all(("im_",), ids)
-    assert (text, pieces[-1]) == ("Paris", Piece("<|im_", is_special=True, is_stop=True))
+    assert (text, pieces[-1]) == ("Paris", Piece("<|im_", is_special=True, stop="im_"))
