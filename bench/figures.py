@@ -2,7 +2,7 @@
 
 Each file in bench/results is one measurement with its raw figures (`penstock.bench.programs.record`). One of servers
 under load, or of policies of batching, gives a table in the page of its kind, between two comments with its name; one
-of servers a picture in docs/figures, too. The picture of policies is of a run of the scheduler.
+of servers a picture in docs/figures, too. Those of policies are of runs of the scheduler.
 """
 
 import json
@@ -20,7 +20,7 @@ from penstock.bench.programs.root import ROOT
 RESULTS, PICTURES = ROOT / "bench/results", ROOT / "docs/figures"
 PAGES = {"served": ROOT / "docs/benchmarks.md", "policies": ROOT / "docs/batching.md"}
 """Where the tables of a kind of measurement are."""
-TIMELINES = PICTURES / "batching.svg"
+TIMELINES = {PICTURES / "batching.svg": timelines.COMING, PICTURES / "batching-at-once.svg": timelines.WAITING}
 
 Record = Mapping[str, Any]
 
@@ -120,7 +120,8 @@ def page(kind: str, text: str) -> str:
 def main() -> None:
     for name, record in records("served").items():
         draw(record, PICTURES / f"{name}.svg")
-    timelines.draw(TIMELINES)
+    for picture, example in TIMELINES.items():
+        timelines.draw(example, picture)
     for kind, file in PAGES.items():
         file.write_text(page(kind, file.read_text()))
 

@@ -16,9 +16,10 @@ def test_a_picture_is_of_its_results(tmp_path: Path, name: str) -> None:
     assert (tmp_path / f"{name}.svg").read_text() == (figures.PICTURES / f"{name}.svg").read_text(), "make figures"
 
 
-def test_the_picture_of_policies_is_of_what_the_scheduler_does(tmp_path: Path) -> None:
-    timelines.draw(tmp_path / figures.TIMELINES.name)
-    assert (tmp_path / figures.TIMELINES.name).read_text() == figures.TIMELINES.read_text(), "make figures"
+@pytest.mark.parametrize("picture", figures.TIMELINES, ids=lambda picture: picture.stem)
+def test_a_picture_of_policies_is_of_what_the_scheduler_does(tmp_path: Path, picture: Path) -> None:
+    timelines.draw(figures.TIMELINES[picture], tmp_path / picture.name)
+    assert (tmp_path / picture.name).read_text() == picture.read_text(), "make figures"
 
 
 @pytest.mark.parametrize("kind", KINDS)
