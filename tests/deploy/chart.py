@@ -24,8 +24,9 @@ HELM = Path(sys.executable).parent / "helm"
 
 SET_ELSEWHERE = {"MODEL_ID", "REVISION", "HOSTNAME", "PORT", "GRPC_PORT", "GRACEFUL_TERMINATION_TIMEOUT", "API_KEY",
                  "API_KEY_FILE", "METRICS_KEY", "SSL_CERTFILE", "SSL_KEYFILE", "OTLP_ENDPOINT", "OTLP_SERVICE_NAME",
-                 "HUGGINGFACE_HUB_CACHE", "PROMETHEUS_PORT"}
-"""The launcher's variables that the chart sets from values of their own, or leaves to the image."""
+                 "HUGGINGFACE_HUB_CACHE", "PROMETHEUS_PORT", "PENSTOCK_DATABASE_URL"}
+"""The launcher's variables that the chart sets from values of their own, or leaves to the image or, where they have a
+password, to `env`, which may name a secret."""
 
 Manifest = dict[str, Any]
 

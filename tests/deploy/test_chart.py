@@ -46,6 +46,7 @@ KEDA: dict[str, Any] = {
 }
 HPA: dict[str, Any] = {
     "autoscaling": {"kind": "hpa"}, "persistence": {"enabled": False},
+    "env": [{"name": "PENSTOCK_DATABASE_URL", "valueFrom": {"secretKeyRef": {"name": "batches", "key": "url"}}}],
     "podDisruptionBudget": {"enabled": False}, "serviceAccount": {"create": False},
     "shutdown": {"preStopSeconds": 0}, "service": {"type": "LoadBalancer", "annotations": {"tier": "public"}},
 }
@@ -209,6 +210,11 @@ def test_replicas_are_scaled_by_the_queue(charts: dict[str, list[Manifest]]) -> 
      "autoscaling.minReplicas must be at most autoscaling.maxReplicas, 4, not 5"),
     ({"shutdown": {"drainSeconds": 300}}, "shutdown.graceSeconds must be at least 320"),
     ({"replicaCount": 2}, "replicaCount is 2, but replicas share the claim penstock"),
+    ({"kind": "StatefulSet", "replicaCount": 2, "settings": {"DATA_DIR": "/data/batches"}},
+     "settings.DATA_DIR is given, but replicaCount is 2: each replica would have other files and batches"),
+    ({"settings": {"DATA_DIR": "/data/batches"}, "persistence": {"accessModes": ["ReadWriteMany"]}},
+     "settings.DATA_DIR is given, but persistence.accessModes have ReadWriteMany: SQLite's file breaks"),
+    ({"settings": {"PENSTOCK_DATABASE_URL": "postgresql://a:b@c/d"}}, "PENSTOCK_DATABASE_URL"),
     ({"autoscaling": {"kind": "hpa"}}, "autoscaling.maxReplicas is 4, but replicas share the claim penstock"),
     ({"persistence": {"enabled": False, "existingClaim": "models"}}, "persistence.enabled is false"),
     ({"hub": {"token": "t", "existingSecret": "s"}}, "hub.token and hub.existingSecret are both given"),

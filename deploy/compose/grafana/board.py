@@ -172,8 +172,9 @@ ROWS: dict[str, list[Panel]] = {
                                 (rate("penstock_adapter_evictions_total"), "unloaded per second")]),
     ],
     "Batches": [
-        Panel("Batches, by their state", "Of the store that the servers share, or of each.", "short", [
-            (f"sum by (status) ({series('penstock_batches')})", "{{status}}")]),
+        Panel("Batches, by their state", "Of the store that the servers share, of which each tells all. Of servers "
+              "with stores of their own, choose one.", "short", [
+                  (f"max by (status) ({series('penstock_batches')})", "{{status}}")]),
         Panel("Lines answered", "Lines of batches, by whether their answer is an error.", "reqps", [
             (rate("penstock_batch_lines_total", by="outcome"), "{{outcome}}")]),
         Panel("Failures of the store", "Reads and writes that the database refused: it was away, or is full.", "short",

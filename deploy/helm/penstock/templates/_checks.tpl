@@ -29,6 +29,13 @@
 {{- else if and (include "penstock.claimIsOnOneNode" .) (gt $replicas 1) }}
 {{- fail (printf "%s is %d, but replicas share the claim %s, whose persistence.accessModes have no ReadWriteMany: choose kind StatefulSet without persistence.existingClaim, or a claim with ReadWriteMany" $field $replicas (include "penstock.sharedClaim" .)) }}
 {{- end }}
+{{- if .Values.settings.DATA_DIR }}
+{{- if gt $replicas 1 }}
+{{- fail (printf "settings.DATA_DIR is given, but %s is %d: each replica would have other files and batches than the next, or they would share SQLite's file over a network, where it breaks. Give all a PostgreSQL as PENSTOCK_DATABASE_URL, in env" $field $replicas) }}
+{{- else if and (include "penstock.sharedClaim" .) (not (include "penstock.claimIsOnOneNode" .)) }}
+{{- fail "settings.DATA_DIR is given, but persistence.accessModes have ReadWriteMany: SQLite's file breaks where an old replica and a new one share it over a network. Leave ReadWriteMany out, or give a PostgreSQL as PENSTOCK_DATABASE_URL, in env" }}
+{{- end }}
+{{- end }}
 {{- if and .Values.persistence.existingClaim (not .Values.persistence.enabled) }}
 {{- fail (printf "persistence.existingClaim is %q, but persistence.enabled is false: the claim would not be used" .Values.persistence.existingClaim) }}
 {{- end }}
