@@ -8,7 +8,7 @@ from penstock.contract.row_result import TopLogprobs
 from penstock.offline.outputs import CompletionOutput, Logprob, Logprobs, LoRARequest, RequestOutput, RequestTimes
 from penstock.offline.sampling_params import SamplingParams
 from penstock.router.engine.stream import Ending, Event
-from penstock.router.generation.answers import Answer
+from penstock.router.generation.answer import Answer
 from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.text.tokenizer import Tokenizer
 

@@ -3,118 +3,28 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Self
 
 from penstock.router import request_id
 from penstock.router.engine.request import Request
-from penstock.router.engine.stream import Ending, Event, Guesses, PromptLogprobs, Queue, Stream, Token
+from penstock.router.engine.stream import Event, Queue, Stream, Token
 from penstock.router.engine.text_path import TextPath
 from penstock.router.errors import KilledGroup, ValidationError
 from penstock.router.generation import request_record
+from penstock.router.generation.answer import Answer
 from penstock.router.generation.asking import Asking
 from penstock.router.generation.identity import Identity
 from penstock.router.generation.mode import check_mode
 from penstock.router.generation.service import Service
 from penstock.router.generation.spec import GenerationSpec
 from penstock.router.generation.validation import validate
-from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.priorities import BACKGROUND
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Times:
-    """Where the time of an answered request went, in seconds."""
-
-    total: float
-    validation: float
-    queue: float
-    inference: float
-
-
-class Answer:
-    """One of the answers to a request. `ending` and `times` are set once its last event has come.
-
-    `index` counts the answers of all prompts: those to the first prompt, then those to the second. `spec` is what was
-    asked of the prompt.
-    """
-
-    def __init__(
-        self, index: int, spec: GenerationSpec, request: Request, stream: Stream, received_at: float, metrics: Metrics
-    ) -> None:
-        self.index = index
-        self.spec = spec
-        self.request = request
-        self.ending: Ending | None = None
-        self._stream = stream
-        self._received_at = received_at
-        self._metrics = metrics
-        self._last_at: float | None = None
-        self._num_known = stream.num_tokens
-        """How many tokens are still to come that nobody waited for."""
-
-    def note(self, event: Event) -> None:
-        """Takes the answer's next event, and counts the time that it took, if it took any."""
-        if self._num_known:
-            self._num_known -= 1
-        elif self.request.beams is None:  # whose tokens come at once, when all is over
-            now = time.monotonic()
-            if self._last_at is None:
-                self._metrics.first_token(now - self._received_at)
-            else:
-                self._metrics.next_token(now - self._last_at)
-            self._last_at = now
-        self.ending = event.ending
-        if event.ending is not None:
-            times = self.times
-            self._metrics.ended(
-                times.total, times.validation, times.queue, times.inference, event.ending.num_tokens,
-                self.guesses.accepted if self.guesses else 0)
-
-    def told(self, reason: str) -> None:
-        """Notes by which word the client is told why the answer has ended."""
-        self._stream.finish_reason = reason
-
-    @property
-    def seed(self) -> int | None:
-        """The seed with which the answer can be repeated; None if nothing was drawn."""
-        return self.request.sampling.seed if self.request.sampling.do_sample else None
-
-    @property
-    def hit_tokens(self) -> int:
-        """How many of the prompt's tokens were found in the prefix cache when the request first ran."""
-        return self._stream.hit_tokens
-
-    @property
-    def guesses(self) -> Guesses | None:
-        """Counts the tokens of the answer that were guessed; None where nothing is guessed."""
-        return self._stream.guesses
-
-    @property
-    def prompt_logprobs(self) -> PromptLogprobs:
-        """Whole once the first event has come, if they were asked for."""
-        return self._stream.prompt_logprobs
-
-    @property
-    def others(self) -> Mapping[tuple[str, int], bytes]:
-        """The results of other kinds that have come, as in `Stream`."""
-        return self._stream.others
-
-    @property
-    def times(self) -> Times:
-        stream = self._stream
-        assert stream.started_at is not None
-        assert stream.finished_at is not None
-        return Times(
-            total=stream.finished_at - self._received_at,
-            validation=stream.submitted_at - self._received_at,
-            queue=stream.started_at - stream.submitted_at,
-            inference=stream.finished_at - stream.started_at)
 
 
 class Answers:
@@ -168,7 +78,7 @@ async def answering(
     """
     received_at = time.monotonic()
     service = asking.service
-    engine, metrics = service.engine, service.metrics
+    metrics = service.metrics
     running: Answers | None = None
     request_record.name_answer(str(identity.name))
     generation = request_record.current().begin(specs, is_stream)
@@ -183,15 +93,7 @@ async def answering(
             queue: Queue = asyncio.Queue()
             answers: dict[Stream, Answer] = {}
             for spec, request in requests:
-                metrics.accepted(len(request.input_ids), request.max_new_tokens)
-                own = _streams(service, generation.followed(request), queue)
-                stream = own[0]
-                _feed(stream, identity)
-                if stream.ending is None:
-                    engine.submit(stream, identity.output_ids)
-                log.debug("request %s: %d prompt tokens, at most %d new ones, %s", request_id.current(),
-                          len(request.input_ids), request.max_new_tokens, request.sampling)
-                for each in own:
+                for each in _submitted(service, generation.followed(request), queue, identity):
                     await stack.enter_async_context(each)
                     answers[each] = Answer(len(answers), spec, request, each, received_at, metrics)
             generation.submitted(answers)
@@ -217,6 +119,18 @@ async def _validate_all(
           for prompt, spec in enumerate(specs)))
     return [(spec, replace(request, priority=BACKGROUND) if asking.is_background else request)
             for spec, requests in zip(specs, valid, strict=True) for request in requests]
+
+
+def _submitted(service: Service, request: Request, queue: Queue, identity: Identity) -> list[Stream]:
+    """Returns the streams of a request's answers, and submits it if its client lacks any part of them."""
+    service.metrics.accepted(len(request.input_ids), request.max_new_tokens)
+    streams = _streams(service, request, queue)
+    _feed(streams[0], identity)
+    if streams[0].ending is None:
+        service.engine.submit(streams[0], identity.output_ids)
+    log.debug("request %s: %d prompt tokens, at most %d new ones, %s", request_id.current(), len(request.input_ids),
+              request.max_new_tokens, request.sampling)
+    return streams
 
 
 def _streams(service: Service, request: Request, queue: Queue) -> list[Stream]:
@@ -258,16 +172,3 @@ async def tokens_of(answers: Answers) -> list[list[Token]]:
     async for answer, event in answers:
         tokens[answer.index].append(event.token)
     return tokens
-
-
-def best_first(answers: Sequence[Answer], tokens: Sequence[list[Token]]) -> list[Answer]:
-    """Returns the answers to a prompt, the best first: as a beam search has found them, or else by their tokens."""
-    found = [answer for answer in answers if answer.ending is not None]
-    if found[0].request.beams is not None:
-        return found
-    return sorted(found, key=lambda answer: mean_logprob(tokens[answer.index]), reverse=True)
-
-
-def mean_logprob(tokens: list[Token]) -> float:
-    """Returns the score by which candidates are compared: a mean, for a sum would favour a short answer."""
-    return sum(token.logprob for token in tokens) / len(tokens)

@@ -11,7 +11,7 @@ from penstock.protos import penstock_pb2 as pb
 from penstock.router.api.tgi.bodies import GenerateBody
 from penstock.router.engine.stream import Event, Guesses, Token
 from penstock.router.errors import ValidationError
-from penstock.router.generation.answers import Answer
+from penstock.router.generation.answer import Answer
 from penstock.router.generation.identity import Names, Wish, checked_key
 from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.shapes import explain

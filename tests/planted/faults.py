@@ -212,7 +212,7 @@ FAULTS = (
           "            batch.evict(batch.running[-1])\n        for", "            break\n        for", _SCHEDULING),
     Fault("scheduler", "the-background-beside-prompts", "router/scheduling/background.py",
           "if any(not row.is_decode for _, row in builder.rows):", "if False:", _SCHEDULING),
-    Fault("generation", "the-worst-come-back", "router/generation/answers.py",
+    Fault("generation", "the-worst-come-back", "router/generation/ranking.py",
           "mean_logprob(tokens[answer.index]), reverse=True)", "mean_logprob(tokens[answer.index]))",
           ("tests/router/api/tgi/test_several_answers.py",)),
     Fault("scheduler", "lines-are-like-others", "router/generation/answers.py",

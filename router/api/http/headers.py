@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from aiohttp import hdrs, web
 
-from penstock.router.generation.answers import Answer
+from penstock.router.generation.answer import Answer
 from penstock.router.generation.identity import HEADERS, Wish, checked_key
 from penstock.router.generation.service import Service
 from penstock.system.release import VERSION

@@ -10,7 +10,7 @@ from penstock.router.api.openai.manner import Manner
 from penstock.router.chat.tools_format import CallFormat
 from penstock.router.chat.tools_parser import Arguments, CallBegin, CallParser, Content, Delta
 from penstock.router.engine.stream import Ending, Event, Token
-from penstock.router.generation.answers import Answer
+from penstock.router.generation.answer import Answer
 from penstock.router.generation.float32 import shortest_float32
 from penstock.router.text.tokenizer import Tokenizer
 

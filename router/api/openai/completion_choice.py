@@ -10,7 +10,7 @@ from penstock.router.api.openai.bodies import CompletionBody
 from penstock.router.api.openai.completion_spec import is_prompt_only
 from penstock.router.api.openai.manner import Manner
 from penstock.router.engine.stream import Event, Token
-from penstock.router.generation.answers import Answer
+from penstock.router.generation.answer import Answer
 from penstock.router.generation.float32 import shortest_float32
 from penstock.router.text.detokenizer import Detokenizer
 from penstock.router.text.tokenizer import Tokenizer

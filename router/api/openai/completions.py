@@ -16,9 +16,11 @@ from penstock.router.api.openai.envelope import DONE, Whole, count_usage, head
 from penstock.router.api.openai.manner import manner_of
 from penstock.router.engine.stream import Event, Token
 from penstock.router.generation import request_record
-from penstock.router.generation.answers import Answer, Answers, answering, best_first, tokens_of
+from penstock.router.generation.answer import Answer
+from penstock.router.generation.answers import Answers, answering, tokens_of
 from penstock.router.generation.asking import Asking
 from penstock.router.generation.identity import REPEAT, Identity, Wish, identify
+from penstock.router.generation.ranking import best_first
 from penstock.router.generation.service import Service, service_of
 from penstock.router.generation.spec import GenerationSpec
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from penstock.router.api.openai.bodies import OpenAIBody
 from penstock.router.api.openai.service_tier import served_tier
-from penstock.router.generation.answers import Answer
+from penstock.router.generation.answer import Answer
 from penstock.router.generation.service import Service
 
 DONE = b"[DONE]"

@@ -13,7 +13,8 @@ from penstock.router.api.http.sse import ADMITTED, AnswerEvent, stream_events
 from penstock.router.api.tgi.bodies import CompatBody, GenerateBody
 from penstock.router.engine.stream import Ending, Token
 from penstock.router.errors import RouterError, ValidationError
-from penstock.router.generation.answers import Answer, answering, best_first, tokens_of
+from penstock.router.generation.answer import Answer
+from penstock.router.generation.answers import answering, tokens_of
 from penstock.router.generation.asking import Asking
 from penstock.router.generation.float32 import shortest_float32
 from penstock.router.generation.identity import REPEAT, Identity, Wish, identify
@@ -23,6 +24,7 @@ from penstock.router.generation.other_fields import (
     refuse_unsupported,
 )
 from penstock.router.generation.parameters import Parameters
+from penstock.router.generation.ranking import best_first
 from penstock.router.generation.service import Service, service_of
 from penstock.router.generation.spec import GenerationSpec
 from penstock.router.text.tokenizer import Tokenizer
