@@ -18,7 +18,7 @@ _REASONS: dict[FinishReason, Literal["stop", "length"]] = {
 
 @dataclass(slots=True)
 class _Growing:
-    """An answer so far. Its first `num_told` tokens, and `length_told` characters, were part of an output before."""
+    """An answer so far. Its first `num_told` tokens, and `length_told` characters, were in a part that was told."""
 
     answer: Answer
     ids: list[int] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Collector:
 
     def output(self, is_delta: bool = False, is_aborted: bool = False) -> RequestOutput:
         """Returns the answers so far, the best of them if they have ended and more were generated than asked for; or
-        of each only what no output had before. Answers that were aborted have ended, too."""
+        of each only its next part. Answers that were aborted have ended, too."""
         first, chosen = self._growing[0].answer, self._growing
         is_over = all(each.ending is not None for each in self._growing)
         if is_over and len(chosen) > self._params.n:
@@ -86,8 +86,10 @@ class Collector:
             if times else None)
 
     def _completion(self, index: int, growing: _Growing, is_delta: bool, is_aborted: bool) -> CompletionOutput:
-        start, begin = (growing.num_told, growing.length_told) if is_delta else (0, 0)
-        growing.num_told, growing.length_told = len(growing.ids), len(growing.text)
+        start = begin = 0
+        if is_delta:
+            start, begin = growing.num_told, growing.length_told
+            growing.num_told, growing.length_told = len(growing.ids), len(growing.text)
         completion = CompletionOutput(
             index=index, text=growing.text[begin:], token_ids=growing.ids[start:],
             cumulative_logprob=growing.logprob, lora_request=self._lora_request,

@@ -44,12 +44,23 @@ def test_outputs_have_what_has_come_and_stay_as_they_are() -> None:
         collector.take(answer, Event(Token(number, "" if ending else text, -1.0, False, ((number, -1.0),)), ending))
         cumulative.append(collector.output().outputs[0])
         told.append(len(collector.output(is_delta=True).outputs[0].token_ids))
-    assert told == [0, 0, 0], "they were part of the outputs before"
+    assert told == [1, 1, 1]
     assert [each.text for each in cumulative] == ["a", "ab", "ab"]
     assert [each.token_ids for each in cumulative] == [[0], [0, 1], [0, 1, 2]]
     assert [[*position] for each in cumulative for position in each.logprobs or ()] == [[0], [0], [1], [0], [1], [2]]
     assert [each.cumulative_logprob for each in cumulative] == [-1.0, -2.0, -3.0]
     assert [(each.finish_reason, each.stop_reason) for each in cumulative] == [(None, None)] * 2 + [("stop", "c")]
+
+
+def test_an_output_of_all_tokens_leaves_the_next_part_as_it_is() -> None:
+    collector, answer = begun()
+    collector.take(answer, Event(Token(1, "x", 0.0, False)))
+    assert collector.output(is_delta=True).outputs[0].text == "x"
+    collector.take(answer, Event(Token(2, "y", 0.0, False), Ending(FinishReason.LENGTH, "xy", 2)))
+    assert collector.output().outputs[0].text == "xy"
+    [part] = collector.output(is_delta=True).outputs
+    assert (part.text, part.token_ids) == ("y", [2])
+    assert collector.output(is_delta=True).outputs[0].token_ids == []
 
 
 def test_a_request_that_is_aborted_before_its_first_token() -> None:

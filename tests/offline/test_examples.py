@@ -1,5 +1,6 @@
 """The examples run as they are, all but one with the same model."""
 
+import re
 import runpy
 import subprocess
 import sys
@@ -12,13 +13,25 @@ from tests.adapter_files import make_adapter
 from tests.paths import DEMO_MODEL, ROOT
 
 EXAMPLES = ROOT / "examples/offline"
-SHARED = ("basic", "chat", "several_answers", "structured_outputs", "prefix_caching", "beam_search")
+SHARED = {
+    "basic": r"('.+' goes on with '.+'\n){3}",
+    "chat": r"What .+\?\n  '.+'\n  \d+ of \d+ tokens .+\nAnd .+\?\n  '.+'\n  [1-9]\d* of \d+ tokens .+\n",
+    "several_answers": r"0: '.+'\n1: '.+'\n2: '.+'\n3: '.+'\n(one of the best, of logprob -\d+\.\d: '.+'\n){2}",
+    "structured_outputs": r"(yes|no|in a way)\n[a-z]{3,8}@example\.org\n"
+                          r"\{'title': .+, 'year': (19|20)\d\d\}\n\d+( \+ \d+){1,2}\n",
+    "prefix_caching": r"the first time .+\n(def step_\d+\('.+', with [1-9]\d* tokens known\n){8}",
+    "beam_search": r"(-\d\.\d\d 'def add.+'\n){2}(-\d\.\d\d '# Sort.+'\n){2}",
+    "metrics": r"(vllm:\w+( = \d+(\.\d+)?|: [1-9]\d* values, \d+\.\d{4} on average)\n){12,}",
+}
+"""How the output of each looks; no two lines are the same."""
 
 
 @pytest.mark.parametrize("name", SHARED)
 def test_an_example_runs(llm: LLM, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(EXAMPLES / f"{name}.py"))["main"](llm)
-    assert len(capsys.readouterr().out.splitlines()) >= 3
+    shown = capsys.readouterr().out
+    assert re.fullmatch(SHARED[name], shown), shown
+    assert len({*shown.splitlines()}) == len(shown.splitlines())
 
 
 @pytest.mark.slow

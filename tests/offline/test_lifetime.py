@@ -1,5 +1,4 @@
-"""How a program with a model ends, and goes on when shards are killed: nothing may be left of it, and no answer may be
-lost or change."""
+"""How a program with a model begins and ends: nothing may be left of it."""
 
 import asyncio
 import os
@@ -7,28 +6,23 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
 import psutil
 import pytest
 
-from penstock import LLM, AsyncEngineArgs, AsyncLLM, Counter, SamplingParams
+from penstock import LLM, AsyncEngineArgs, AsyncLLM, RequestOutputKind, SamplingParams
 from penstock.bench.programs.children import free_port
 from tests.e2e.server import serve_group
 from tests.eventually import until
-from tests.paths import DEMO_MODEL
+from tests.offline.small_model import LONG, MODEL, PROMPTS, SMALL, counted, noting_shared, shards, wait_for
 from tests.processes import is_alive
 
 pytestmark = pytest.mark.slow
 
-MODEL = str(DEMO_MODEL)
-SMALL = {"kv_memory": "16MiB", "threads": 1, "max_num_seqs": 8}
-LONG = SamplingParams(temperature=0, max_tokens=400, ignore_eos=True)
-PROMPTS = [f"def function_{number}(" for number in range(8)]
-SHARED: set[int] = set()
 BEGINNING = f"""
 import sys
 from penstock import LLM, SamplingParams
@@ -127,48 +121,18 @@ async def test_ctrl_c_ends_a_program_that_loads(tmp_path: Path) -> None:
         await until_nothing_is_left(tmp_path)
 
 
-def shards() -> list[psutil.Process]:
-    """The shards of this process, but for those that other tests share."""
-    found = []
-    for each in psutil.Process().children():
-        with suppress(psutil.Error):  # it ends
-            if "penstock.shard" in each.cmdline() and each.pid not in SHARED:
-                found.append(each)
-    return found
-
-
 @pytest.fixture(autouse=True)
 def _note_shared() -> Iterator[None]:
-    SHARED.update(each.pid for each in shards())
-    yield
-    SHARED.clear()
-
-
-def kill_shards(number: int, is_over: Callable[[], bool]) -> None:
-    """Kills a shard so many times, whenever there is one that has run a while."""
-    for _ in range(number):
-        while not (found := shards()):
-            if is_over():
-                return
-        found[0].kill()
-        found[0].wait()
-
-
-def test_answers_do_not_change_when_shards_are_killed() -> None:
-    with LLM(MODEL, **SMALL) as llm:
-        expected = llm.generate(PROMPTS, LONG, use_tqdm=False)
-        outputs: list[object] = []
-        asking = threading.Thread(target=lambda: outputs.extend(llm.generate(PROMPTS, LONG, use_tqdm=False)))
-        asking.start()
-        kill_shards(2, lambda: not asking.is_alive())
-        asking.join()
-        assert [getattr(each, "outputs", None) for each in outputs] == [each.outputs for each in expected]
-    assert not shards()
+    yield from noting_shared()
 
 
 def test_ctrl_c_leaves_a_model_that_answers() -> None:
     with LLM(MODEL, **SMALL) as llm:
-        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        def interrupt() -> None:
+            wait_for(lambda: counted(llm, "tgi_batch_current_size") > 0)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
             llm.generate(PROMPTS * 100, LONG, use_tqdm=False)
         assert len(llm.generate(PROMPTS[:2], LONG, use_tqdm=False)) == 2
@@ -223,6 +187,12 @@ async def test_streams() -> None:
         for texts in answers:
             assert all(later.startswith(earlier) for earlier, later in pairwise(texts))
             assert len(texts) > 10
+        for kind in (RequestOutputKind.DELTA, RequestOutputKind.FINAL_ONLY):
+            params.output_kind = kind
+            parts = await ask(PROMPTS[0])
+            assert "".join(parts) == answers[0][-1]
+            assert (len(parts) == 1) == (kind is RequestOutputKind.FINAL_ONLY)
+        params.output_kind = RequestOutputKind.CUMULATIVE
         async for output in llm.generate(PROMPTS[0], params, "mine"):
             if len(output.outputs[0].token_ids) > 2:
                 await llm.abort("mine")
@@ -232,8 +202,7 @@ async def test_streams() -> None:
         stream = llm.generate(PROMPTS[0], params)
         await anext(stream)
         await stream.aclose()
-        assert [each.value for each in llm.get_metrics()
-                if isinstance(each, Counter) and each.name == "tgi_request_count"] == [len(PROMPTS) + 3]
+        assert counted(llm, "tgi_request_count") == len(PROMPTS) + 5
     with pytest.raises(RuntimeError, match="the LLM is closed"):
         await anext(llm.generate("a"))
 

@@ -53,17 +53,6 @@ def test_seeds_follow_from_the_model_or_are_given(llm: LLM) -> None:
     assert len({output.outputs[0].text for output in drawn}) == 3
 
 
-def test_prompts_of_a_smaller_priority_come_first(llm: LLM) -> None:
-    params = SamplingParams(temperature=0, max_tokens=2, ignore_eos=True)
-    prompts = [f"{number} is the number" for number in range(100)]
-    outputs = llm.generate(prompts, params, use_tqdm=False, priority=[number // 50 - 1 for number in range(100, 0, -1)])
-    waits = [output.times.queue for output in outputs if output.times is not None]
-    assert [output.prompt for output in outputs] == prompts
-    assert sum(waits[:50]) > 0
-    with pytest.raises(ValueError, match="`priority` must be >= "):
-        llm.generate("a", params, use_tqdm=False, priority=[-10**6])
-
-
 def test_several_answers_to_a_prompt(llm: LLM) -> None:
     params = SamplingParams(n=3, max_tokens=6, seed=1, ignore_eos=True)
     [output] = llm.generate(PROMPTS[0], params, use_tqdm=False)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.paths import DEMO_MODEL
@@ -51,6 +53,27 @@ def answered(*arguments: Any, folder: Path) -> str:
     return done.stderr
 
 
+@contextmanager
+def running(*arguments: Any, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Runs it meanwhile."""
+    with subprocess.Popen(command(*arguments), stderr=subprocess.PIPE, text=True,
+                          env={**os.environ, "TMPDIR": str(folder)}) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def num_lines(target: Path) -> int:
+    return target.read_bytes().count(b"\n") if target.exists() else 0
+
+
+def wait_for_lines(target: Path, number: int, process: subprocess.Popen[str]) -> None:
+    while num_lines(target) < number:
+        assert process.poll() is None
+        time.sleep(0.005)
+
+
 def contents(text: str) -> list[tuple[Any, ...]]:
     """The answers without what is drawn anew or tells the time."""
     found = []
@@ -87,22 +110,40 @@ def test_it_goes_on_when_it_is_killed(
     source.write_text(CONTENT)
     folder = tmp_path / "t"  # short, for there are sockets in it
     folder.mkdir()
-    for wanted in (1, 40, 80):
-        process = subprocess.Popen(command(source, target, *flags), stderr=subprocess.DEVNULL,
-                                   env={**os.environ, "TMPDIR": str(folder)})
-        while process.poll() is None and (not target.exists() or target.read_bytes().count(b"\n") < wanted):
-            time.sleep(0.005)
-        process.kill()
-        process.wait()
+    for wanted, number in ((1, signal.SIGKILL), (40, signal.SIGINT), (80, signal.SIGKILL)):
+        with running(source, target, *flags, folder=folder) as process:
+            wait_for_lines(target, wanted, process)
+            process.send_signal(number)
+            process.wait()
+        num_known = num_lines(target)
         with target.open("ab") as file:  # as if it had been killed within a line
             file.write(b'{"id":"batch_req_1","custom_id":"line-'[:chance.randrange(38)])
     told = answered(source, target, *flags, folder=folder)
-    assert ", 0 were in" not in told
+    assert f", {num_known} were in {target} already" in told
     found = contents(target.read_text())
     assert (found if flags else sorted(found, key=str)) == (undisturbed if flags else sorted(undisturbed, key=str))
     assert "0 lines were answered, 0 have an error, 122 were in" in answered(source, target, *flags, folder=folder)
     while os.listdir(folder):  # until the shards of the last that was killed have seen it
         time.sleep(0.02)
+
+
+def test_answers_do_not_change_when_shards_are_killed(
+    tmp_path: Path, undisturbed: list[tuple[Any, ...]]
+) -> None:
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text(CONTENT)
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    with running(source, target, "--in-order", folder=folder) as process:
+        for wanted in (10, 60):
+            wait_for_lines(target, wanted, process)
+            [shard] = [each for each in psutil.Process(process.pid).children() if "penstock.shard" in each.cmdline()]
+            shard.kill()
+            assert num_lines(target) < NUMBER
+        _, told = process.communicate()
+    assert process.returncode == 0, told
+    assert f"108 lines were answered, 14 have an error, 0 were in {target} already" in told
+    assert contents(target.read_text()) == undisturbed
 
 
 class Files(BaseHTTPRequestHandler):

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from penstock import LLM
+from penstock import LLM, SamplingParams
 from penstock.offline.tokenizer import ModelTokenizer
 
 
@@ -21,3 +21,11 @@ def test_of_several_the_tokenizer_s_own_mark_is_first(marks: dict[str, str], exp
         facts=SimpleNamespace(eos_token_ids=frozenset({3, 5, 9})),
         tokenizer=SimpleNamespace(special_id={"<|im_end|>": 5}.get), template=SimpleNamespace(special_tokens=marks))
     assert ModelTokenizer(cast(Any, service), cast(Any, None)).eos_token_id == expected
+
+
+def test_a_prompt_is_cut_to_its_last_tokens(llm: LLM) -> None:
+    ids = llm.get_tokenizer().encode("def add(first, second):")
+    params = [SamplingParams(temperature=0, max_tokens=8, truncate_prompt_tokens=most) for most in (3, None)]
+    cut, short = llm.generate([ids, ids[-3:]], params, use_tqdm=False)
+    assert cut.prompt_token_ids == ids[-3:]
+    assert cut.outputs == short.outputs

@@ -368,6 +368,8 @@ FAULTS = (
     Fault("offline", "answers-come-as-they-end", "offline/batch.py",
           "[running[question.request_id].result() for question in questions]",
           "[task.result() for task in running.values()]", ("tests/offline/test_llm.py",)),
+    Fault("offline", "prompts-come-in-any-order", "offline/batch.py",
+          "sorted(questions, key=lambda each: each.priority)", "questions", ("tests/offline/test_priorities.py",)),
     Fault("offline", "a-seed-for-all-prompts", "offline/model.py",
           "        self._num_prompts += 1\n", "", ("tests/offline/test_llm.py",)),
 
