@@ -36,6 +36,8 @@ VALUES: Mapping[str, Mapping[object, object]] = {
 """Values of vLLM, and ours for them."""
 NUM_SEQUENCES = 256
 """How many sequences run at once by default, as in vLLM."""
+QUIET = "WARNING"
+"""The level from which the log tells something by default."""
 MANY = 1 << 20
 """A limit that nobody reaches: a program's own memory bounds how much it asks for."""
 ONE_SHARD = {"num_shard": 1, "pipeline_parallel_size": 1}
@@ -50,9 +52,11 @@ def launcher_config(arguments: Mapping[str, Any]) -> LauncherConfig:
     """Returns the settings that the arguments ask for, of which absent ones are None. Raises TypeError for one that is
     not taken, and ValueError for a value that is not."""
     given = {name: value for name, value in arguments.items() if value is not None}
-    options = {**FIXED, **dict(_options(given))}
+    options = {"max_batch_size": NUM_SEQUENCES, **FIXED, **dict(_options(given))}
     if "groups" in given:
         _refuse_of_shards(options, given)
+    else:  # they are started again until that is of no use, which the launcher says
+        options.setdefault("max_shard_downtime", MANY)
     has_adapters = bool(given.get("enable_lora"))
     try:
         config = LauncherConfig.from_options(options)
@@ -75,7 +79,7 @@ def _refuse_of_shards(options: Mapping[str, Any], given: Mapping[str, Any]) -> N
 def quiet(config: LauncherConfig) -> LauncherConfig:
     """Returns settings with which the log has only faults, unless LOG_LEVEL asks for more than usual: a program tells
     its own story."""
-    levels: dict[str, Any] = {name: "WARNING" for name in ("log_level", "launcher_log_level", "shard_log_level")
+    levels: dict[str, Any] = {name: QUIET for name in ("log_level", "launcher_log_level", "shard_log_level")
                               if getattr(config, name) == "INFO"}
     return replace(config, **levels)
 

@@ -1,6 +1,5 @@
 """Asks a session for the answers to one prompt."""
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,12 +14,15 @@ from penstock.offline.sampling_params import BeamSearchParams, SamplingParams
 from penstock.offline.session import Session
 from penstock.offline.specs import spec_of
 from penstock.router.adapters.source import AdapterSource
+from penstock.router.errors import Unhealthy
 from penstock.router.generation.answers import answering
 from penstock.router.generation.asking import Asking
 from penstock.router.generation.identity import Wish, identify
 from penstock.router.generation.service import Service
 from penstock.system.arguments import InvalidArgument
 from penstock.system.setting import AskedAdapter
+
+AWAY = "the shards are away for longer than `max_shard_downtime`, and make no progress in loading"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +77,8 @@ class Asked:
                         self.collector.take(answer, event)
                         on_tokens(self)
                 self.collector.end()
-        except asyncio.CancelledError:
-            raise
+        except Unhealthy as error:
+            raise as_error(session.failure or Unhealthy(AWAY)) from error
         except Exception as error:
             raise as_error(session.failure or error) from error
         return self.collector.output()

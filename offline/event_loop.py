@@ -23,12 +23,22 @@ class EventLoop:
         self._loop = asyncio.SelectorEventLoop()
         self._tasks: set[asyncio.Task[Any]] = set()
         """Those that were submitted, and run."""
+        self._is_closed = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Starts a coroutine; to cancel the future cancels it."""
-        return asyncio.run_coroutine_threadsafe(self._noted(work), self._loop)
+        """Starts a coroutine; to cancel the future cancels it. Raises RuntimeError if the loop has ended."""
+        noted = self._noted(work)
+        if not self._is_closed:
+            with suppress(RuntimeError):  # it is closed meanwhile
+                running = asyncio.run_coroutine_threadsafe(noted, self._loop)
+                if self._is_closed:
+                    running.cancel()  # it may have come too late to be run
+                return running
+        noted.close()
+        work.close()
+        raise RuntimeError(CLOSED)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Waits for a coroutine and returns its result. Ctrl-C cancels it. Raises RuntimeError if the loop ends."""
@@ -63,6 +73,7 @@ class EventLoop:
 
     def close(self) -> None:
         """Cancels all that runs, and waits for its end; called once."""
+        self._is_closed = True
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._loop.stop)
         if threading.current_thread() is not self._thread:

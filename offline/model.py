@@ -8,10 +8,11 @@ from concurrent.futures import Future
 from itertools import count
 from typing import Any
 
-from penstock.offline.arguments import launcher_config
+from penstock.offline.arguments import QUIET, launcher_config
 from penstock.offline.event_loop import CLOSED, EventLoop
 from penstock.offline.failures import as_error
 from penstock.offline.session import Session
+from penstock.router import logs
 from penstock.router.generation.seeds import derived_seed
 from penstock.router.generation.service import Service
 
@@ -26,7 +27,12 @@ class Model:
         self._pid = os.getpid()
         self.running: dict[str, Future[None]] = {}
         """The requests whose outputs stream, by their ids."""
-        self.session = Session(launcher_config(arguments), arguments.get("tokenizer"))
+        config = launcher_config(arguments)
+        if config.log_level != QUIET:
+            logs.follow("penstock", config.log_level)
+        if config.launcher_log_level != QUIET:
+            logs.follow("penstock.launcher", config.launcher_log_level)
+        self.session = Session(config, arguments.get("tokenizer"))
         self.loop = EventLoop("penstock")
         self.loop.submit(self.session.live())
         self.close = weakref.finalize(owner, _close, self.loop, self._pid)

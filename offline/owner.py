@@ -27,10 +27,10 @@ class ModelOwner:
     def __init__(
         self, model: str, *, tokenizer: str | None = None, tensor_parallel_size: int = 1,
         pipeline_parallel_size: int = 1, dtype: str = "auto", quantization: str | None = None,
-        revision: str | None = None, seed: int | None = 0, max_model_len: int | None = None, max_num_seqs: int = 256,
-        max_num_batched_tokens: int | None = None, max_logprobs: int = 20, kv_cache_dtype: str = "auto",
-        gpu_memory_utilization: float | None = None, enforce_eager: bool = False, enable_lora: bool = False,
-        speculative_config: Mapping[str, Any] | None = None, download_dir: str | None = None,
+        revision: str | None = None, seed: int | None = 0, max_model_len: int | None = None,
+        max_num_seqs: int | None = None, max_num_batched_tokens: int | None = None, max_logprobs: int = 20,
+        kv_cache_dtype: str = "auto", gpu_memory_utilization: float | None = None, enforce_eager: bool = False,
+        enable_lora: bool = False, speculative_config: Mapping[str, Any] | None = None, download_dir: str | None = None,
         groups: str | Sequence[str] | None = None, **settings: Any,
     ) -> None:
         """Begins to load the model. Raises TypeError for an argument that is not taken, and ValueError for a value that

@@ -49,7 +49,8 @@ def answer(input_file: str, output_file: str, in_order: bool, **options: Any) ->
         refuse_options_of_shards(context)
     options["max_batch_size"] = NUM_SEQUENCES if options["max_batch_size"] is None else options["max_batch_size"]
     config = quiet(LauncherConfig.from_options(options | FIXED))
-    logs.configure("WARNING", json_output=False)
+    logs.configure(config.log_level, json_output=False, has_requests=not config.no_request_logs)
+    logs.follow("penstock.launcher", config.launcher_log_level)
     without_effect.tell(context, config.unread_log_levels, config.unread_variables)
     try:
         with downloaded(input_file) as source, AnswerFile.opened(output_file) as answers:

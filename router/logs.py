@@ -36,6 +36,17 @@ def configure(level: str, json_output: bool, has_requests: bool = True) -> None:
     say_warnings()
 
 
+def follow(name: str, level: str) -> None:
+    """Has a logger tell from `level` upwards, in a program whose log is not ours: lines go where the program sends
+    them, or to stderr if it has not said so yet."""
+    logger = logging.getLogger(name)
+    logger.setLevel(level)
+    if not logger.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(TextFormatter())
+        logger.addHandler(handler)
+
+
 def has_bars(json_output: bool) -> bool:
     """Tells whether progress is shown by bars: to people at a terminal, but not among lines of JSON."""
     return sys.stderr.isatty() and not json_output

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock.offline.arguments import launcher_config
+from penstock import LLM
+from penstock.offline.arguments import MANY, NUM_SEQUENCES, launcher_config
 
 WRONG: list[tuple[Mapping[str, Any], type[Exception], str]] = [
     ({"moel": "x"}, TypeError, "there is no argument `moel`"),
@@ -70,6 +71,9 @@ def test_an_argument_that_is_not_taken_is_refused_by_name(
     ({"kv_memory": "2MiB", "threads": 3, "device": "cpu"}, {"kv_memory": 2 << 20, "threads": 3, "device": "cpu"}),
     ({"groups": ["127.0.0.1:4000", "127.0.0.1:4001"]}, {"groups": "127.0.0.1:4000,127.0.0.1:4001"}),
     ({"trust_remote_code": False, "enable_prefix_caching": True, "enable_chunked_prefill": None}, {}),
+    ({}, {"max_batch_size": NUM_SEQUENCES, "max_shard_downtime": MANY}),
+    ({"max_shard_downtime": 5}, {"max_shard_downtime": 5}),
+    ({"groups": "127.0.0.1:4000"}, {"max_shard_downtime": 120}),
     ({"disable_log_stats": False}, {}),
     ({"disable_log_stats": True}, {}),
 ])
@@ -92,6 +96,25 @@ def test_the_log_tells_of_an_argument_without_effect(
     with caplog.at_level(logging.WARNING):
         launcher_config({"model": "m", **arguments})
     assert sentence in caplog.text
+
+
+def test_the_log_tells_nothing_of_arguments_that_were_not_given(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ValueError, match="there is no directory /nowhere"):
+        LLM("/nowhere", max_num_batched_tokens=128)
+    assert "max_num_seqs" not in caplog.text
+
+
+def test_the_log_tells_as_much_as_the_environment_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    loggers = [logging.getLogger(name) for name in ("penstock", "penstock.launcher")]
+    levels = [logger.level for logger in loggers]
+    monkeypatch.setenv("LOG_LEVEL", "error,text_generation_launcher=debug")
+    try:
+        with pytest.raises(ValueError, match="there is no directory /nowhere"):
+            LLM("/nowhere")
+        assert [logger.level for logger in loggers] == [logging.ERROR, logging.DEBUG]
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def test_adapters_make_use_of_their_memory(caplog: pytest.LogCaptureFixture) -> None:

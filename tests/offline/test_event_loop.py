@@ -31,6 +31,17 @@ async def test_a_reader_is_told_that_it_was_closed() -> None:
         await reader
 
 
+async def test_who_comes_too_late_is_told_that_it_was_closed(recwarn: pytest.WarningsRecorder) -> None:
+    loop = EventLoop("test")
+    await asyncio.to_thread(loop.close)
+    for ask in (loop.submit, loop.run):
+        with pytest.raises(RuntimeError, match=r"^the LLM is closed$"):
+            ask(asyncio.sleep(0))
+    with pytest.raises(RuntimeError, match=r"^the LLM is closed$"):
+        await loop.result(asyncio.sleep(0))
+    assert not recwarn.list, "coroutines are closed"
+
+
 async def test_who_waits_for_a_model_is_told_that_it_was_closed() -> None:
     session = Session(launcher_config({"model": "/nowhere"}))
     living = asyncio.create_task(session.live())

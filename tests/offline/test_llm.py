@@ -218,6 +218,13 @@ def test_wrong_types_are_refused_by_name(llm: LLM, arguments: dict[str, Any], se
         llm.generate("a", use_tqdm=False, **arguments)
 
 
+def test_shards_that_are_away_too_long_are_told_of(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    [member] = llm._model.service.engine._members  # type: ignore[attr-defined]
+    monkeypatch.setattr(member.engine, "is_healthy", False)
+    with pytest.raises(RuntimeError, match="the shards are away for longer than `max_shard_downtime`"):
+        answer(llm)
+
+
 def test_a_fork_that_asks_is_told_why_it_cannot(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.getpid", lambda: 1)
     with pytest.raises(RuntimeError, match=r"the LLM belongs to process \d+, of which this one is a fork"):
