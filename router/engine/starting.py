@@ -26,7 +26,7 @@ class Starting:
         self._next_id = 0
 
     def start(self, transfer: Transfer) -> None:
-        """Starts a request, which fits."""
+        """Starts a request that the limits allow."""
         if transfer.receiver.request.beams is None:
             self._start_one(transfer)
         else:

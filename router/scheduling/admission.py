@@ -13,8 +13,8 @@ from penstock.router.scheduling.wait_reasons import WaitReason
 MAX_PASSED = 64
 """How often later sequences may be admitted before one that does not fit."""
 KEPT_FOR_GROWTH = 2
-"""How many times the blocks that are kept free for others must be left when one of the background begins: it grows, and
-would be preempted as soon as it has some of those."""
+"""One of the background begins only where this many times the blocks that are kept for others stay free: it grows, and
+would be preempted as soon as it takes some of those."""
 
 
 class AdmissionRound:

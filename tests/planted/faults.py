@@ -207,7 +207,7 @@ FAULTS = (
     Fault("adapters", "never-its-turn", "router/scheduling/adapter_fairness.py",
           "                older.num_passed += 1\n", "                pass\n", _SCHEDULING),
     Fault("scheduler", "a-place-without-age", "router/scheduling/priorities.py",
-          "return age + WEIGHT * priority, age", "return priority, age", _SCHEDULING),
+          "return age + REQUESTS_PER_LEVEL * priority, age", "return priority, age", _SCHEDULING),
     Fault("scheduler", "the-background-makes-no-way", "router/scheduling/background.py",
           "            batch.evict(batch.running[-1])\n        for", "            break\n        for", _SCHEDULING),
     Fault("scheduler", "the-background-beside-prompts", "router/scheduling/background.py",

@@ -8,7 +8,7 @@ from penstock.contract.output import Output
 from penstock.contract.plan import Plan
 from penstock.contract.row import Row
 from penstock.router.scheduling.cached_block import Node
-from penstock.router.scheduling.priorities import MIN_PRIORITY, WEIGHT
+from penstock.router.scheduling.priorities import MIN_PRIORITY, REQUESTS_PER_LEVEL
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence, Status
 from tests.router.scheduling.shard_mirror import ShardMirror, chain_of
@@ -75,7 +75,7 @@ def check_places(scheduler: Scheduler, live: Collection[Sequence], present: Coll
     for status, sequences in lists.items():
         expected = sorted(s.id for s in live if s.status is status)
         assert sorted(s.id for s in sequences) == expected, f"{status.value} sequences are {expected}"
-        places = [(s.age + WEIGHT * s.priority, s.age) for s in sequences]
+        places = [(s.age + REQUESTS_PER_LEVEL * s.priority, s.age) for s in sequences]
         assert places == sorted(places), f"{status.value} sequences are not in their order, {places}"
     leaving = {s.id for s in present if s.status in (Status.DRAINING, Status.FINISHED)}
     assert {s.id for s in scheduler._batch.leaving} == leaving, "what leaves has to come back"
@@ -92,9 +92,9 @@ def note_passed(scheduler: Scheduler, newcomer: Sequence, live: Mapping[int, Cli
     passed = [live[each.id] for each in behind if not each.is_background]
     for client in passed:
         client.num_passed += 1
-        most = WEIGHT * (client.sequence.priority - MIN_PRIORITY)
+        most = REQUESTS_PER_LEVEL * (client.sequence.priority - MIN_PRIORITY)
         assert client.num_passed <= most, f"{client.num_passed} pass sequence {client.sequence.id}"
-        assert newcomer.id - client.sequence.id < WEIGHT * (client.sequence.priority - newcomer.priority), (
+        assert newcomer.id - client.sequence.id < REQUESTS_PER_LEVEL * (client.sequence.priority - newcomer.priority), (
             f"sequence {newcomer.id} passes sequence {client.sequence.id}, which has waited long enough")
     return len(passed)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.router.scheduling.priorities import BACKGROUND, MAX_PRIORITY, MIN_PRIORITY, WEIGHT, place_of
+from penstock.router.scheduling.priorities import BACKGROUND, MAX_PRIORITY, MIN_PRIORITY, REQUESTS_PER_LEVEL, place_of
 from penstock.router.scheduling.scheduler import Scheduler
 from tests.router.scheduling.small_schedulers import make_scheduler, make_sequence, step
 
@@ -29,7 +29,7 @@ def test_fewer_younger_ones_pass_one_than_the_bound_says(distance: int) -> None:
         if step(scheduler, 7)[0].admitted[0].sequence_id == 0:
             break
         num_passed += 1
-    assert num_passed == WEIGHT * distance - 1
+    assert num_passed == REQUESTS_PER_LEVEL * distance - 1
 
 
 def test_nobody_of_the_background_is_before_anybody_else() -> None:
