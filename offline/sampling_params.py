@@ -16,7 +16,7 @@ class RequestOutputKind(Enum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StructuredOutputsParams:
     """The form that an answer must have; one of these. A schema may be an object or JSON, a grammar is in Lark's
-    notation."""
+    notation, or in that of GBNF, with a rule `root ::= …`."""
 
     json: str | dict[str, Any] | None = None
     regex: str | None = None

@@ -18,7 +18,7 @@ _MAX_OPERATORS = 8
 """Each can double the work of compiling a grammar."""
 _MAX_CHOICES = 1000
 _MAX_CHOICE_TEXT = 32_768
-_OTHER_NOTATION = re.compile(r"^[ \t]*[\w-]+[ \t]*::=", re.MULTILINE)
+OTHER_NOTATION = re.compile(r"^[ \t]*[\w-]+[ \t]*::=", re.MULTILINE)
 """A rule as EBNF and GBNF have it."""
 _REGEX_SIGNS = frozenset(r"\.+*?()|[]{}^$#&-~/")
 
@@ -150,7 +150,7 @@ def _regex(value: object) -> GrammarSpec:
 
 def _lark(value: object) -> GrammarSpec:
     source = _text(value, "grammar")
-    if _OTHER_NOTATION.search(source):
+    if OTHER_NOTATION.search(source):
         raise GrammarError("a grammar must be in Lark's notation, whose rules are `name: …`. Given: a rule with `::=`")
     if "%json" in source:
         raise GrammarError("`%json` is not supported in a grammar; the type json takes a schema")

@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -49,6 +50,24 @@ def test_one_run_at_a_time_writes_a_file(tmp_path: Path) -> None:
         pass
     with AnswerFile.opened(name) as answers:
         assert not answers.known
+
+
+def test_a_line_that_a_full_disk_has_cut_is_written_anew(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with AnswerFile.opened(str(path)) as answers:
+        answers.append(WHOLE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(WHOLE) + 5, hard))
+        try:
+            with pytest.raises(OSError, match="File too large"):
+                answers.append(UNREAD)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert path.read_bytes() == WHOLE + UNREAD[:5]
+    with AnswerFile.opened(str(path)) as answers:
+        assert answers.known.keys() == {key_of("a", None)}
+        answers.append(UNREAD)
+    assert path.read_bytes() == WHOLE + UNREAD
 
 
 def test_files_that_are_not_there() -> None:

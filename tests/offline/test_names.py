@@ -1,5 +1,8 @@
 """The names that programs import, and those that errors tell."""
 
+import subprocess
+import sys
+
 import pytest
 
 import penstock
@@ -9,6 +12,13 @@ from penstock.offline.names import in_given_words
 def test_names_that_programs_import_and_complete() -> None:
     assert {*penstock.__all__} <= {*dir(penstock)}
     assert all(getattr(penstock, name) is not None for name in penstock.__all__)
+
+
+def test_the_import_takes_no_time() -> None:
+    code = ("import time; start = time.process_time(); from penstock import LLM, AsyncLLM, SamplingParams; "
+            "print(time.process_time() - start)")
+    times = [float(subprocess.check_output([sys.executable, "-c", code])) for _ in range(2)]
+    assert min(times) < 0.3, times
 
 
 @pytest.mark.parametrize(("sentence", "expected"), [
