@@ -55,6 +55,10 @@ class PostgreSQL:
             self._process.wait(_SECONDS)
             self._process = None
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
     def new_database(self) -> str:
         """Returns the URL of a new, empty database."""
         name = f"database_{next(_NUMBERS)}"

@@ -115,10 +115,13 @@ def test_a_front_dies_then_the_engine_then_the_server(
         kill_router(first, "engine")
         batch = client.until(batch, lambda batch: batch.request_counts.completed >= NUM_LINES // 3)
         assert batch.status == "in_progress"
-        for process in [psutil.Process(first.process.pid), *first.processes()]:
-            process.suspend()
-        (tmp_path / "b").mkdir()
-        with serve(tmp_path / "b", *SMALL, environment=environment) as second:
-            assert Client(second).answers(batch) == undisturbed
-        for process in [psutil.Process(first.process.pid), *first.processes()]:
-            process.resume()
+        processes = [psutil.Process(first.process.pid), *first.processes()]
+        try:
+            for process in processes:
+                process.suspend()
+            (tmp_path / "b").mkdir()
+            with serve(tmp_path / "b", *SMALL, environment=environment) as second:
+                assert Client(second).answers(batch) == undisturbed
+        finally:
+            for process in processes:
+                process.resume()

@@ -1,5 +1,6 @@
 """Servers over a scripted fleet, as those of the API's tests, with a store."""
 
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -14,11 +15,12 @@ __all__ = ["demo", "pytest_asyncio_loop_factories", "server", "start"]
 
 
 @pytest.fixture
-async def make_database(request: pytest.FixtureRequest, tmp_path: Path) -> MakeDatabase:
+async def make_database(request: pytest.FixtureRequest, tmp_path: Path, sqlite_folder: Path) -> MakeDatabase:
     """Opens a database that is empty at first, in a way of its own for each who uses it: SQLite, unless the test is
     marked to be run with PostgreSQL, too."""
     if getattr(request, "param", SQLITE) == SQLITE:
-        return lambda: Database.in_folder(tmp_path / "data")
+        folder = shutil.copytree(sqlite_folder, tmp_path / "data")
+        return lambda: Database.in_folder(folder)
     url: str = request.getfixturevalue("postgresql_url")
     database = Database.at_url(url)
     await database.prepare()

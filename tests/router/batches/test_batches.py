@@ -1,13 +1,18 @@
 """The life of a batch, driven by OpenAI's client."""
 
 import asyncio
+import os
 from dataclasses import replace
 
 import openai
 import pytest
 
-from penstock.router.batches import checking
+from penstock.router.batches import batch_run, checking, runner
+from penstock.router.batches.answers import LineAnswer
+from penstock.router.batches.lines import Line
+from penstock.router.generation.service import Services
 from penstock.router.store import leases
+from tests.eventually import until
 from tests.fakes import LIMITS
 from tests.router.api.openai.chats import HELLO
 from tests.router.batches.servers import URL, BatchServer, StartBatches, line, lines, with_both
@@ -165,10 +170,10 @@ async def test_another_router_goes_on_with_a_batch(
     start_batches: StartBatches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first is not told to end: its lease runs out, as if its machine had died."""
-    monkeypatch.setattr(leases, "LEASE_SECONDS", 0.5)
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 0.3)
     one, other = await start_batches("one"), await start_batches("other", has_runner=False)
     one.server.fleet.may_answer.clear()
-    batch = await one.until(await one.create(lines(range(300))), lambda batch: batch.status == "in_progress")
+    batch = await one.until(await one.create(lines(range(50))), lambda batch: batch.status == "in_progress")
     await one.server.fleet.has_plan.wait()
 
     async def never() -> None:
@@ -177,20 +182,73 @@ async def test_another_router_goes_on_with_a_batch(
     monkeypatch.setattr(one.store.database, "_check", never)
     third = await start_batches("third")
     batch = await third.ended(batch)
-    assert batch.request_counts.completed == 300
+    assert batch.request_counts.completed == 50
     answers = await other.lines(batch.output_file_id)
-    assert [answer["custom_id"] for answer in answers] == [str(number) for number in range(300)]
+    assert [answer["custom_id"] for answer in answers] == [str(number) for number in range(50)]
     one.server.fleet.may_answer.set()
 
 
 @with_both
-async def test_two_routers_share_the_batches(start_batches: StartBatches) -> None:
+async def test_two_routers_share_the_batches(start_batches: StartBatches, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each batch is worked on by one, and every line is answered once."""
+    monkeypatch.setattr(runner, "MAX_BATCHES", 1)
     one, other = await start_batches("one"), await start_batches("other")
-    made = [await one.create(lines(range(30))) for _ in range(6)]
+    fleets = [one.server.fleet, other.server.fleet]
+    for fleet in fleets:
+        fleet.may_answer.clear()
+    made = [await one.create(lines(range(10))) for _ in range(4)]
+    for fleet in fleets:
+        await fleet.has_plan.wait()
+        fleet.may_answer.set()
     for batch in made:
         batch = await one.ended(batch)
-        assert batch.request_counts.completed == 30
-        assert len(await other.lines(batch.output_file_id)) == 30
+        assert batch.request_counts.completed == 10
+        assert len(await other.lines(batch.output_file_id)) == 10
     numbers = [each.server.series()['penstock_batch_lines{outcome="completed"}'] for each in (one, other)]
-    assert sum(numbers) == 180
+    assert sum(numbers) == 40
+    assert min(numbers) >= 10
+
+
+async def test_a_router_that_ends_leaves_its_batches_to_others(
+    start_batches: StartBatches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, and with the answers that it has, of which none was stored yet."""
+    monkeypatch.setattr(batch_run, "SAVE_SECONDS", 3600.0)
+    one, other = await start_batches("one"), await start_batches("other", has_runner=False)
+    asked, has_ended = list[str](), asyncio.Event()
+
+    async def answer(services: Services, line: Line) -> LineAnswer:
+        asked.append(line.custom_id)
+        if line.custom_id == "c":
+            await has_ended.wait()
+        return LineAnswer(line.custom_id, 200, "req_1", {})
+
+    monkeypatch.setattr(batch_run, "answer_line", answer)
+    batch = await one.create(lines("abc"))
+    await until(lambda: asked == ["a", "b", "c"])
+    assert one.server.client.server is not None
+    await one.server.client.server.close()
+    has_ended.set()
+    monkeypatch.setattr(batch_run, "SAVE_SECONDS", 0.01)
+    third = await start_batches("third")
+    batch = await third.ended(await other.client.batches.retrieve(batch.id))
+    assert (batch.status, batch.request_counts.completed) == ("completed", 3)
+    assert asked == ["a", "b", "c", "c"]
+
+
+async def test_a_batch_that_is_cancelled_while_it_is_checked_has_no_files(start_batches: StartBatches) -> None:
+    idle = await start_batches(has_runner=False)
+    batch = await idle.create(lines("abc"))
+    lease = await leases.Leases(idle.store.database, "one").claim(())
+    assert lease is not None
+    await lease.add_lines([(1, "a")])
+    assert (await idle.client.batches.cancel(batch.id)).status == "cancelling"
+    await lease.release()
+    batch = await (await start_batches()).ended(batch)
+    assert (batch.status, batch.error_file_id) == ("cancelled", None)
+
+
+def test_each_server_has_an_owners_name_of_its_own() -> None:
+    """Which is the same for all processes of the router that it starts one after another."""
+    assert runner.owner_name(os.getpid()) == runner.owner_name(os.getpid())
+    assert runner.owner_name(os.getpid()) != runner.owner_of_this_process() == runner.owner_name(os.getppid())

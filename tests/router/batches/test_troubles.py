@@ -25,7 +25,7 @@ from tests.postgresql import PostgreSQL, only_with_postgresql
 from tests.router.api.conftest import Start
 from tests.router.batches.servers import BatchServer, impatient, line, lines, starting
 
-NUM_LINES = 300
+NUM_LINES = 100
 
 
 async def check(batches: BatchServer, batch: Any) -> None:

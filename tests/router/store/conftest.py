@@ -1,5 +1,6 @@
 """A store in each kind of database."""
 
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,9 +13,9 @@ from tests.postgresql import only_with_postgresql
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=only_with_postgresql)])
-async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+async def database(request: pytest.FixtureRequest, tmp_path: Path, sqlite_folder: Path) -> AsyncIterator[Database]:
     if request.param == "sqlite":
-        database = Database.in_folder(tmp_path / "data")
+        database = Database.in_folder(shutil.copytree(sqlite_folder, tmp_path / "data"))
     else:
         database = Database.at_url(request.getfixturevalue("postgresql_url"))
     await database.prepare()

@@ -104,6 +104,14 @@ async def test_a_file_is_not_deleted_while_a_batch_is_made(store: Store, monkeyp
     assert caught.value.param == "input_file_id"
 
 
+async def test_a_file_is_kept_of_whose_end_nobody_heard(store: Store) -> None:
+    """As where the connection breaks while a transaction is committed."""
+    async with store.files.writing() as writer:
+        stored = await writer.finish("a", "batch", None)
+        writer.is_finished = False
+    assert await store.files.get(stored.id) == stored
+
+
 async def test_a_file_of_which_nothing_was_written_costs_no_write(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
