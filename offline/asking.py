@@ -52,8 +52,6 @@ class Asked:
 
     question: Question
     collector: Collector = field(init=False)
-    has_begun: bool = False
-    """Whether there are answers, or will be."""
 
     async def run(
         self, session: Session, service: Service, on_tokens: Callable[["Asked"], Any] = lambda asked: None
@@ -61,7 +59,7 @@ class Asked:
         """Returns the output once all answers have ended, and calls `on_tokens` whenever there are more tokens. Raises
         ValueError for what can't be asked, and RuntimeError if there is no answer."""
         question = self.question
-        self.collector = Collector(question.request_id, question.prompt.text, question.params, service.tokenizer,
+        self.collector = Collector(question.request_id, question.prompt, question.params, service.tokenizer,
                                    question.lora_request)
         try:
             adapter = None if question.lora_request is None else await _adapter(
@@ -72,7 +70,6 @@ class Asked:
                 identity = await identify(service, [spec], Wish(), ("offline",), is_stream=False)
                 async with answering(asking, [spec], identity, is_stream=False) as answers:
                     self.collector.begin(answers.each)
-                    self.has_begun = True
                     async for answer, event in answers:
                         self.collector.take(answer, event)
                         on_tokens(self)

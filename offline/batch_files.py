@@ -1,5 +1,6 @@
 """The files of `penstock run-batch`: the requests, and the answers, which a run that was killed has left unfinished."""
 
+import asyncio
 import fcntl
 import os
 import shutil
@@ -83,10 +84,11 @@ def _client() -> httpx2.Client:
 
 
 async def parts_of(file: BinaryIO) -> AsyncIterator[bytes]:
-    """Yields a file in parts, from its beginning."""
+    """Yields a file in parts, from its beginning. All else has its turn between them."""
     file.seek(0)
     while part := file.read(PART_BYTES):
         yield part
+        await asyncio.sleep(0)
 
 
 class AnswerFile:
@@ -95,6 +97,7 @@ class AnswerFile:
 
     def __init__(self, file: BinaryIO, name: str) -> None:
         self._file = file
+        self._name = name
         self.known = dict(_keys(file, name))
 
     @classmethod
@@ -125,8 +128,11 @@ class AnswerFile:
         """Writes a line, which ends with a newline. Raises OSError, as where the disk is full; a part of it may be
         there then, for the next run to cut off."""
         view = memoryview(line)
-        while view:
-            view = view[self._file.write(view):]
+        try:
+            while view:
+                view = view[self._file.write(view):]
+        except OSError as error:
+            raise OSError(f"{self._name} can't be written: {error}") from error
 
     def rewound(self) -> BinaryIO:
         """Returns the file, to be read from its beginning."""

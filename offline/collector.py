@@ -6,6 +6,7 @@ from typing import Literal
 
 from penstock.contract.row_result import TopLogprobs
 from penstock.offline.outputs import CompletionOutput, Logprob, Logprobs, LoRARequest, RequestOutput, RequestTimes
+from penstock.offline.prompts import Prompt
 from penstock.offline.sampling_params import SamplingParams
 from penstock.router.engine.stream import Ending, Event
 from penstock.router.generation.answer import Answer
@@ -35,7 +36,7 @@ class Collector:
     """Takes the events of all answers to one prompt, and makes outputs of those that have come."""
 
     def __init__(
-        self, request_id: str, prompt: str | None, params: SamplingParams, tokenizer: Tokenizer,
+        self, request_id: str, prompt: Prompt, params: SamplingParams, tokenizer: Tokenizer,
         lora_request: LoRARequest | None = None,
     ) -> None:
         self._request_id = request_id
@@ -70,7 +71,9 @@ class Collector:
 
     def output(self, is_delta: bool = False, is_aborted: bool = False) -> RequestOutput:
         """Returns the answers so far, the best of them if they have ended and more were generated than asked for; or
-        of each only its next part. Answers that were aborted have ended, too."""
+        of each only its next part. Answers that were aborted have ended, too, also before they began."""
+        if not self._growing:
+            return self._nothing()
         first, chosen = self._growing[0].answer, self._growing
         is_over = all(each.ending is not None for each in self._growing)
         if is_over and len(chosen) > self._params.n:
@@ -79,11 +82,18 @@ class Collector:
                    for index, each in enumerate(chosen[:self._params.n])]
         times = [each.answer.times for each in self._growing] if is_over else []
         return RequestOutput(
-            request_id=self._request_id, prompt=self._prompt, prompt_token_ids=[*first.request.input_ids],
+            request_id=self._request_id, prompt=self._prompt.text, prompt_token_ids=[*first.request.input_ids],
             outputs=outputs, finished=is_over or is_aborted, prompt_logprobs=self._of_prompt(first),
             lora_request=self._lora_request, num_cached_tokens=first.hit_tokens,
             times=RequestTimes(min(each.queue for each in times), max(each.inference for each in times))
             if times else None)
+
+    def _nothing(self) -> RequestOutput:
+        """Returns the output of a request that was aborted before there were answers."""
+        outputs = [CompletionOutput(index, "", [], 0.0, finish_reason="abort", lora_request=self._lora_request)
+                   for index in range(self._params.n)]
+        return RequestOutput(self._request_id, self._prompt.text, [*(self._prompt.token_ids or ())], outputs,
+                             finished=True, lora_request=self._lora_request)
 
     def _completion(self, index: int, growing: _Growing, is_delta: bool, is_aborted: bool) -> CompletionOutput:
         start = begin = 0

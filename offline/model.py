@@ -23,7 +23,7 @@ class Model:
 
     def __init__(self, owner: object, arguments: Mapping[str, Any]) -> None:
         self._seed: int | None = arguments.get("seed")
-        self._numbers, self._num_prompts = count(), 0
+        self._numbers, self._places = count(), count(1)
         self._pid = os.getpid()
         self.running: dict[str, Future[None]] = {}
         """The requests whose outputs stream, by their ids."""
@@ -83,8 +83,8 @@ class Model:
     def next_seed(self) -> int | None:
         """Returns the seed of the next prompt whose parameters have none: it follows from the model's and from how many
         came before. None stands for chance."""
-        self._num_prompts += 1
-        return None if self._seed is None else derived_seed(self._seed, self._num_prompts)
+        place = next(self._places)
+        return None if self._seed is None else derived_seed(self._seed, place)
 
 
 def _close(loop: EventLoop, pid: int) -> None:

@@ -44,7 +44,7 @@ class Streamed:
                 return self._asked.collector.output(self._kind is RequestOutputKind.DELTA)
         if self._end is not None:
             raise self._end
-        if self._is_told or not self._asked.has_begun:
+        if self._is_told:
             return None
         self._is_told = True
         return self._asked.collector.output(self._kind is RequestOutputKind.DELTA, self._is_aborted)

@@ -19,7 +19,8 @@ def begun(**params: Any) -> tuple[Collector, Any]:
     answer = SimpleNamespace(
         index=0, request=SimpleNamespace(input_ids=[5, 6, 7]), hit_tokens=0, prompt_logprobs=PromptLogprobs(),
         times=SimpleNamespace(queue=0.0, inference=0.0))
-    collector = Collector("1", None, SamplingParams(**params), cast(Any, SimpleNamespace(text_of=str)))
+    tokenizer: Any = SimpleNamespace(text_of=str)
+    collector = Collector("1", Prompt(None, (5, 6, 7)), SamplingParams(**params), tokenizer)
     collector.begin([cast(Any, answer)])
     return collector, answer
 
@@ -68,6 +69,13 @@ def test_a_request_that_is_aborted_before_its_first_token() -> None:
     output = collector.output(is_aborted=True)
     assert (output.finished, output.prompt_logprobs) == (True, None)
     assert output.outputs[0].finish_reason == "abort"
+
+
+def test_a_request_that_is_aborted_before_it_has_answers() -> None:
+    output = Collector("1", Prompt("a"), SamplingParams(n=2, logprobs=1), cast(Any, None)).output(is_aborted=True)
+    assert (output.finished, output.prompt, output.prompt_token_ids) == (True, "a", [])
+    assert [(each.index, each.text, each.finish_reason) for each in output.outputs] == [
+        (0, "", "abort"), (1, "", "abort")]
 
 
 @pytest.mark.parametrize("kind", [RequestOutputKind.DELTA, RequestOutputKind.CUMULATIVE])

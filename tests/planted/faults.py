@@ -384,7 +384,7 @@ FAULTS = (
     Fault("offline", "prompts-come-in-any-order", "offline/batch.py",
           "sorted(questions, key=lambda each: each.priority)", "questions", ("tests/offline/test_priorities.py",)),
     Fault("offline", "a-seed-for-all-prompts", "offline/model.py",
-          "        self._num_prompts += 1\n", "", ("tests/offline/test_llm.py",)),
+          "place = next(self._places)", "place = 1", ("tests/offline/test_llm.py",)),
 
     Fault("deploy", "streams-are-cut-after-ten-seconds", "deploy/compose/docker-compose.yml",
           "  stop_grace_period: 100s\n  restart: unless-stopped\n\nx-monitor",
