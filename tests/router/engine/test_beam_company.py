@@ -1,5 +1,5 @@
-"""Beam searches through the engine with a grammar, stop strings or an adapter: the answers are those of a search that
-nothing disturbs."""
+"""Beam searches through the engine with a grammar, stop strings, an adapter or a priority: the answers are those of a
+search that nothing disturbs."""
 
 import asyncio
 from dataclasses import replace
@@ -122,3 +122,16 @@ async def test_a_search_fails_where_no_answer_follows_the_grammar() -> None:
             await answers(ask(engine, asked)[:1])
         assert await other == expected(REQUESTS[1])
         await check_idle(engine)
+
+
+async def test_the_search_of_the_lowest_priority_comes_first() -> None:
+    fleet = MirrorFleet()
+    async with running_engine(fleet, 2, facts=MIRRORED, limits=replace(LIMITS, max_slots=2)) as engine:
+        streams = [ask(engine, REQUESTS[0])]
+        await fleet.has_plan.wait()
+        asked = [replace(request(number, 2), priority=priority) for number, priority in ((1, 5), (2, -5), (3, 0))]
+        streams += [ask(engine, each) for each in asked]
+        assert await asyncio.gather(*map(answers, streams)) == [*map(expected, REQUESTS[:1] + asked)]
+        await check_idle(engine)
+    ranked = sorted(streams[1:], key=lambda each: each[0].started_at or 0.0)
+    assert [each[0].request.priority for each in ranked] == [-5, 0, 5]

@@ -93,6 +93,20 @@ def test_none_of_the_background_begins_while_others_wait_for_memory() -> None:
     assert scheduler.occupancy.waits == {WaitReason.MEMORY: 1, WaitReason.OTHERS: 1}
 
 
+def test_a_part_of_the_memory_is_kept_free_for_others_while_they_are_there() -> None:
+    """Two of the background grow until the younger one makes way; in a step each may take a block of it."""
+    scheduler, preempted = make_scheduler(num_blocks=32, max_slots=4, max_step_tokens=64), list[int]()
+    for id in (1, 2):
+        scheduler.add(line(id, length=20, max_new=70))
+    own_step(scheduler)
+    scheduler.add(make_sequence(3, max_new=60))
+    own_step(scheduler)
+    while scheduler.num_running == 3:
+        preempted += own_step(scheduler).preempted
+        assert scheduler.memory.num_available >= 32 // KEPT_PART - 2
+    assert preempted == [2]
+
+
 def test_no_row_of_the_background_is_beside_a_prompt_of_others() -> None:
     scheduler = make_scheduler(max_step_tokens=16)
     scheduler.add(make_sequence(1, length=20))
