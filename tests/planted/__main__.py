@@ -12,7 +12,8 @@ from pathlib import Path
 import click
 
 from tests.paths import ROOT
-from tests.planted.faults import FAULTS, Fault
+from tests.planted.fault import Fault
+from tests.planted.faults import FAULTS
 
 FOUND, NOT_FOUND, ERROR = "found", "NOT FOUND", "ERROR"
 

@@ -1,32 +1,11 @@
 """The faults: in each a text of a file that becomes another, and the tests of the quick suite that should find it."""
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """`old` occurs once in `file`; `tests` are arguments of pytest."""
-
-    area: str
-    name: str
-    file: str
-    old: str
-    new: str
-    tests: tuple[str, ...]
-
-    @property
-    def is_compiled(self) -> bool:
-        return self.file.startswith("kernels/csrc/")
-
+from tests.planted.fault import Fault
+from tests.planted.faults_of_shards import FAULTS_OF_SHARDS
 
 _SCHEDULING = ("tests/router/scheduling",)
 _BEAMS = ("tests/router/engine/test_beams.py", "tests/e2e/test_beams.py")
-_KV, _SAMPLE = ("tests/kernels/test_kv_dtypes.py",), ("tests/kernels/test_sample.py",)
-_ATTENTION = ("tests/kernels/test_paged_attention.py",)
 _TEXT = ("tests/router/text", "tests/router/engine/test_text_path.py")
-_KEPT = ("tests/shard/execution/test_kept_memory.py",)
-_MACHINE = ("tests/shard/devices/test_machine.py", "tests/system/test_cgroups.py")
-_GRAPHS = ("tests/shard/execution/test_graphs.py",)
 _MASKS = ("tests/router/grammar/test_mask_worker.py", "tests/router/engine")
 _RESUMED = ("tests/router/api/test_resuming.py",)
 _ADAPTERS = ("tests/router/adapters", "tests/router/engine/test_adapters.py", "tests/router/api/test_adapters.py")
@@ -34,6 +13,8 @@ _FRONTS = ("tests/router/front",)
 _GROUPS = ("tests/router/groups",)
 
 FAULTS = (
+    *FAULTS_OF_SHARDS,
+
     Fault("scheduler", "last-block-not-released", "router/scheduling/memory.py",
           "self.cache.release(sequence.blocks)", "self.cache.release(sequence.blocks[:-1])", _SCHEDULING),
     Fault("scheduler", "whole-prompt-from-the-cache", "router/scheduling/memory.py",
@@ -57,51 +38,6 @@ FAULTS = (
           _SCHEDULING),
     Fault("scheduler", "budget-of-the-start", "router/scheduling/step_budget.py",
           "self._wanted = now + WEIGHT * (min(fitting, 2.0 * self._most) - now)", "pass", _SCHEDULING),
-
-    Fault("kernels", "scale-of-k-for-v", "kernels/csrc/kv_write.cpp",
-          "v_scale = find_scale(v, tokens.head_dim);", "v_scale = k_scale;", _KV),
-    Fault("kernels", "rotation-the-wrong-way", "kernels/csrc/rope.cpp",
-          "second * cos + first * sin", "second * cos - first * sin", ("tests/kernels/test_rope.py",)),
-    Fault("kernels", "tie-to-the-higher-id", "kernels/csrc/softmax.h",
-          "if (other.score > top.score ||", "if (other.score >= top.score ||", _SAMPLE),
-    Fault("kernels", "window-off-by-one", "kernels/csrc/attention_plan.h",
-          "position + 1 - window)", "position - window)", _ATTENTION),
-    Fault("kernels", "penalty-of-negative-scores", "kernels/sample/reference.py",
-          "torch.where(before < 0, before * factor, before / factor)", "before / factor", _SAMPLE),
-    Fault("kernels", "beam-scores-not-normalised", "kernels/sample/reference.py",
-          "scores[rows] -= log_sum_exp(scores[rows])", "scores[rows] -= 0", ("tests/kernels/test_sample_logprobs.py",)),
-    Fault("kernels", "gpu-beam-scores-normalised-twice", "kernels/sample/gpu.py",
-          "tl.load(is_adjusted + row) == LOGPROBS:", "tl.load(is_adjusted + row) == LOGPROBS + 1:",
-          ("tests/kernels/test_sample_logprobs.py",)),
-    Fault("kernels", "missing-tail-mask", "kernels/rms_norm/gpu.py",
-          "value = tl.load(x + row + column, mask=is_column, other=0.0)", "value = tl.load(x + row + column)",
-          ("tests/kernels/test_rms_norm.py",)),
-    Fault("kernels", "gpu-v-scaled-as-k", "kernels/paged_attention/gpu_tile.py",
-          "v_scale = tl.load(scales + scale + NUM_KV_HEADS * BLOCK_SIZE, mask=is_key, other=0.0)",
-          "v_scale = tl.load(scales + scale, mask=is_key, other=0.0)", _KV),
-    Fault("kernels", "gpu-merge-of-all-but-one", "kernels/paged_attention/gpu_decode.py",
-          "for segment in range(first_stop, end, at_once):", "for segment in range(first_stop + 1, end, at_once):",
-          ("tests/kernels/test_paged_attention_segments.py",)),
-    Fault("kernels", "gpu-counters-left-behind", "kernels/paged_attention/gpu_decode.py",
-          "            tl.store(counter, 0)\n", "", ("tests/kernels/test_paged_attention_segments.py",)),
-    Fault("kernels", "gpu-window-off-by-one", "kernels/paged_attention/gpu_tile.py",
-          "row_position[:, None] - window\n", "row_position[:, None] - window - 1\n", _ATTENTION),
-    Fault("kernels", "segments-summed-in-a-row", "kernels/linear/reference.py",
-          "sums = sums[0::2] + sums[1::2]", "sums = torch.cat([sums[:1] + sums[1:2], sums[2:]])",
-          ("tests/kernels/test_linear.py",)),
-    Fault("kernels", "gpu-next-tile-keeps-the-sum", "kernels/linear/fixed_order.py",
-          "tl.zeros_like(total), tile + programs, 0", "total, tile + programs, 0", ("tests/kernels/test_linear.py",)),
-    Fault("kernels", "gpu-scale-of-the-first-halves", "kernels/rope_kv_write/gpu.py",
-          "largest, is_finite = tl.maximum(largest, of_second), is_finite", "largest, is_finite = largest, is_finite",
-          ("tests/kernels/test_rope_kv_write.py",)),
-    Fault("kernels", "gpu-share-of-more-than-top-k-left", "kernels/sample/gpu_plan.py",
-          "mass = tl.where(settled == COUNT, mass_above + listed.to(tl.float64), mass)", "mass += 0.0 * listed",
-          ("tests/kernels/test_sample_cutoffs.py",)),
-    Fault("kernels", "gpu-token-more-than-top-k", "kernels/sample/gpu_boundary.py",
-          "+ above >= wanted", "+ above > wanted", ("tests/kernels/test_sample_cutoffs.py",)),
-    Fault("kernels", "gpu-scale-of-a-whole-token", "kernels/kv_write/gpu.py",
-          "    scale = tl.div_rn(largest,",
-          "    largest = tl.max(largest) + 0 * largest\n    scale = tl.div_rn(largest,", _KV),
 
     Fault("text", "half-a-character-is-given", "router/text/detokenizer.py", "_MAX_HELD = 3", "_MAX_HELD = 1", _TEXT),
     Fault("text", "stop-string-cut-off", "router/engine/text_path.py", "text[:match.end]", "text[:match.start]", _TEXT),
@@ -306,66 +242,6 @@ FAULTS = (
           "min(getattr(shard.facts", "max(getattr(shard.facts", ("tests/router/fleet",)),
     Fault("recovery", "shards-at-different-steps", "router/fleet/fleet.py",
           "if result.step_id != answer.step_id:", "if result.step_id > answer.step_id:", ("tests/router/fleet",)),
-
-    Fault("sampling", "noise-by-position-in-the-text", "shard/execution/sampler.py",
-          "[position - state.prompt_length for position, state in", "[position for position, state in",
-          ("tests/shard/execution/test_sampler.py",)),
-    Fault("sampling", "banned-a-token-longer", "shard/execution/sampler.py",
-          "if position < state.sampling.min_tokens:", "if position <= state.sampling.min_tokens:",
-          ("tests/shard/execution/test_sampler.py",)),
-    Fault("sampling", "another-green-list", "shard/execution/watermark.py",
-          "HASH_KEY * previous_token", "HASH_KEY + previous_token",
-          ("tests/shard/test_watermark.py", "tests/router/text/test_watermark.py")),
-    Fault("wire", "late-masks-not-told", "contract/wire.py",
-          'untold=["is_decode"]', 'untold=["is_decode", "late_mask"]', ("tests/contract", "tests/router/fleet")),
-
-    Fault("sharding", "orders-compared-by-length", "shard/serving/agreement.py",
-          "len(encoded), zlib.crc32(encoded)]", "len(encoded), 0]", ("tests/shard/serving/test_agreement.py",)),
-    Fault("sharding", "a-stream-opens-at-once", "shard/serving/agreement.py",
-          "if is_common and (is_repeated or not opens_stream):", "if is_common:",
-          ("tests/shard/serving/test_agreement.py",)),
-    Fault("sharding", "sums-in-another-order", "shard/communication/distributed.py",
-          "partials[0:num_paired:2] + partials[1::2]",
-          "partials[:num_paired // 2] + partials[num_paired // 2:num_paired]",
-          ("tests/shard/communication/test_distributed.py",)),
-    Fault("sharding", "inputs-of-the-first-rank", "shard/weights/rank_weights.py",
-          "inner_inputs(length, self.group.rank, self.group.world_size)",
-          "inner_inputs(length, 0, self.group.world_size)", ("tests/shard/weights",)),
-    Fault("sharding", "fused-without-a-window", "kernels/fused/attention.py",
-          "window=self.window,", "window=0,", ("tests/shard/layers",)),
-
-    Fault("memory", "seal-keeps-the-id", "shard/execution/kept_memory.py",
-          "                self._layout, secrets.token_hex(8), num_blocks",
-          "                self._layout, self.found.id if self.found else secrets.token_hex(8), num_blocks", _KEPT),
-    Fault("memory", "nothing-is-forgotten", "shard/execution/kept_memory.py",
-          "            self.found = replace(self.found, is_whole=False)\n", "", _KEPT),
-    Fault("memory", "a-layout-without-the-config", "shard/execution/memory.py",
-          "name = (loaded.numerics, *loaded.name, ", "name = (loaded.numerics, loaded.name.weights, ",
-          ("tests/shard/execution/test_executor.py",)),
-    Fault("memory", "half-is-reserved", "shard/execution/kept_memory.py",
-          "for offset in range(0, len(self._map), CHUNK_BYTES):",
-          "for offset in range(0, len(self._map) // 2, CHUNK_BYTES):", _KEPT),
-    Fault("memory", "parents-do-not-limit", "system/cgroups.py",
-          "while folder.is_relative_to(mount):\n                yield Cgroup(folder, files)\n",
-          "if folder.is_relative_to(mount):\n                yield Cgroup(folder, files)\n", _MACHINE),
-    Fault("memory", "the-cache-of-files-is-not-free", "system/cgroups.py",
-          "max(0, min(limits) - used + self._cached)", "max(0, min(limits) - used)", _MACHINE),
-    Fault("memory", "threads-beyond-the-quota", "shard/config.py",
-          "cores if quota is None else min(cores, int(quota))", "cores", ("tests/shard/test_config.py",)),
-
-    Fault("graphs", "padding-in-another's-block", "shard/execution/graphs.py",
-          "scratch = bounds.num_blocks, ", "scratch = bounds.num_blocks - 1, ", _GRAPHS),
-    Fault("graphs", "counts-of-the-step-before", "shard/execution/graphs.py",
-          "for name, room in self._room.items():\n            own",
-          "for name, room in [*self._room.items()][:-1]:\n            own", _GRAPHS),
-    Fault("graphs", "no-row-for-the-padding", "shard/execution/batch.py",
-          "rows >= min(missing, 1)", "rows >= 0", ("tests/shard/execution/test_batch.py",)),
-    Fault("graphs", "prompt-logprobs-of-nothing", "shard/execution/graphs.py",
-          " and row.is_sampled and not len(row.prompt_logprob_ids)", " and row.is_sampled", _GRAPHS),
-    Fault("graphs", "a-draft-model-uncaptured", "shard/execution/drafter.py",
-          "        if self.graphs and padding:", "        if self.graphs and False:", _GRAPHS),
-    Fault("graphs", "no-room-is-room", "shard/execution/gpu_memory.py",
-          "    if missing > 0:", "    if missing > free:", ("tests/shard/execution/test_gpu_memory.py",)),
 
     Fault("fronts", "output-is-computed-again", "router/front/remote_engine.py",
           "messages.Submission(id, request, tuple(self._outputs[id]))", "messages.Submission(id, request)", _FRONTS),

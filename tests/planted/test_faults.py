@@ -3,7 +3,8 @@
 import pytest
 
 from tests.paths import ROOT
-from tests.planted.faults import FAULTS, Fault
+from tests.planted.fault import Fault
+from tests.planted.faults import FAULTS
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
