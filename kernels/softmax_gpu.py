@@ -44,7 +44,7 @@ class Parts:
             "num_warps": max(1, block // 64)}
         self.join: dict[str, Any] = {
             "VOCABULARY": vocabulary, "PARTS": num_parts, "WIDTH": found_width,
-            "PARTS_BLOCK": triton.next_power_of_2(num_parts), "num_warps": 4 if top_width else 1}
+            "PARTS_BLOCK": triton.next_power_of_2(num_parts), "num_warps": 1}
 
 
 @triton.jit
@@ -197,16 +197,20 @@ def join_sums(maxima, sums, scale, PARTS: tl.constexpr, PARTS_BLOCK: tl.constexp
 @triton.jit
 def write_top_logprobs(ids, logprobs, width, found, count, is_finite, top, temperature, log_total, PARTS: tl.constexpr,
                        PARTS_BLOCK: tl.constexpr, WIDTH: tl.constexpr):
-    """Merges into `width` places what `find_top_logprobs` found in the parts of a row."""
-    part = tl.arange(0, PARTS_BLOCK)[:, None]
-    place = tl.arange(0, WIDTH)[None, :]
-    is_there = (part < PARTS) & (place < count) & is_finite
-    ranks = tl.load(found + part * WIDTH + place, mask=is_there, other=NOBODY)
+    """Merges into `width` places what `find_top_logprobs` found in the parts of a row, the largest of each first."""
+    part = tl.arange(0, PARTS_BLOCK)
+    place = tl.zeros([PARTS_BLOCK], tl.int32)
+    is_there = (part < PARTS) & is_finite
+    count = tl.minimum(count, WIDTH)
+    ranks = tl.load(found + part * WIDTH, mask=is_there & (count > 0), other=NOBODY)
     for i in range(0, width):
-        best = tl.max(tl.max(ranks, axis=1), axis=0)
+        best = tl.max(ranks, axis=0)
         is_found = (best > NOBODY) & (i < count)
         score = from_key(rank_key(best)).to(tl.float64)
         logprob = (score - top) / temperature - log_total
         tl.store(ids + i, tl.where(is_found, rank_token(best), -1))
         tl.store(logprobs + i, tl.where(is_found, logprob, -float("inf")).to(tl.float32))
-        ranks = tl.where(ranks == best, NOBODY, ranks)
+        is_next = is_there & (ranks == best)
+        place += is_next.to(tl.int32)
+        following = tl.load(found + part * WIDTH + place, mask=is_next & (place < count), other=NOBODY)
+        ranks = tl.where(is_next, following, ranks)

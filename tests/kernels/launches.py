@@ -93,7 +93,7 @@ def logprobs() -> None:
 
 
 def samples() -> None:
-    for num_rows, vocabulary, width in ((1, 8192, 5), (part(256), part(128256), 0)):
+    for num_rows, vocabulary, width in ((1, 8192, 5), (part(256), part(128256), 0), (3, part(128256), part(1024))):
         columns = {name: torch.ones(num_rows, dtype=dtype) for name, dtype in COLUMNS.items()}
         ids, offsets = torch.ones(3, dtype=torch.int64), torch.full((num_rows + 1,), 3)
         offsets[0] = 0

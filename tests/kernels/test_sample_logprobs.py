@@ -48,6 +48,15 @@ def test_the_likeliest_have_the_scores_of_transformers(vocabulary, penalty, kern
         assert (chosen, logprob) == top[0]
 
 
+def test_as_many_as_the_widest_search_needs(kernel_set):
+    logits, width = made(5003, 2), few(kernel_set, 1024, 24)
+    sampled = sample(*arguments(logits, [{**BEAM, "top_n": width}, {**BEAM, "top_n": 3}]))
+    for top, row, number in zip(told(sampled.top_logprobs), logits, (width, 3), strict=True):
+        expected = torch.log_softmax(row, dim=0).topk(number)
+        assert [token for token, _ in top] == expected.indices.tolist()
+        assert [score for _, score in top] == pytest.approx(expected.values.tolist(), abs=2e-6, rel=1e-6)
+
+
 def test_a_mask_and_a_ban_leave_scores_as_they_are(kernel_set):
     """What is ruled out gives its share to nobody."""
     logits = made(60, 1)
