@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from penstock.offline.arguments import QUIET, launcher_config
@@ -61,7 +62,22 @@ class Model:
 
     @property
     def service(self) -> Service:
-        """The service that answers. Raises RuntimeError if it was closed, or the shards can't be started any more."""
+        """The service that answers. Raises RuntimeError as `check` does."""
+        self.check()
+        try:
+            return self.session.opened.result()
+        except Exception as error:
+            raise as_error(error) from error
+
+    @property
+    def folder(self) -> Path:
+        """Where the model's files are. Raises RuntimeError as `check` does."""
+        self.check()
+        return self.session.model_dir
+
+    def check(self) -> None:
+        """Raises RuntimeError if the model is not loaded yet, or was closed, or if the shards can't be started any
+        more."""
         if self._pid != os.getpid():
             raise RuntimeError(f"the LLM belongs to process {self._pid}, of which this one is a fork: make one in each "
                                "process, or ask from threads")
@@ -71,10 +87,6 @@ class Model:
             raise RuntimeError("the model is not loaded yet: enter the `async with` first")
         if self.session.failure is not None:
             raise as_error(self.session.failure)
-        try:
-            return self.session.opened.result()
-        except Exception as error:
-            raise as_error(error) from error
 
     def next_id(self) -> str:
         """Returns the id of the next request."""

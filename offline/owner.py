@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.offline.outputs import Metric
+from penstock.offline.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from penstock.offline.tokenizer import ModelTokenizer
@@ -53,6 +54,12 @@ class ModelOwner:
         from penstock.offline.tokenizer import ModelTokenizer
 
         return ModelTokenizer(self._model.service, self._model.loop)
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """Returns the parameters that the model's generation_config.json proposes; they are used if they are given."""
+        from penstock.offline.proposed import proposed
+
+        return proposed(self._model.folder)
 
     def get_metrics(self) -> list[Metric]:
         """Returns all series that a server would tell at `/metrics`, of this model, and vLLM's."""

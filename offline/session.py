@@ -55,6 +55,8 @@ class Session:
         self._engine: Groups | None = None
         self.opened: Future[Service] = Future()
         """Has the service once it can answer, or the error for which it never will."""
+        self.model_dir = Path()
+        """Where the model's files are, once it can answer."""
         self.failure: NoShards | None = None
         """Why nothing is answered any more."""
 
@@ -92,6 +94,7 @@ class Session:
         checkpoint = stack.enter_context(hub.in_directory(checkpoint, folder.path))
         checkpoint = replace(checkpoint, tokenizer=tokenizer_of(spoken or checkpoint.path))
         config = router_config(self._config, checkpoint, folder, -1, -1, adapters)
+        self.model_dir = config.model_dir
         if spoken is not None:
             config = replace(config, model_dir=spoken)
         keeping = await stack.enter_async_context(background(self._keep_shards(checkpoint, folder)))
