@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -39,12 +38,12 @@ class PostgreSQL:
         settings = ("listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", "shared_buffers=8MB")
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [PROGRAMS / "postgres", "-D", self._folder / "data", "-p", str(self.port),
+                [*_as_user(), PROGRAMS / "postgres", "-D", self._folder / "data", "-p", str(self.port),
                  *(word for setting in settings for word in ("-c", setting))],
-                stdout=subprocess.DEVNULL, stderr=log, **_as_user())
+                stdout=subprocess.DEVNULL, stderr=log)
         end = time.monotonic() + _SECONDS
         while self._try("pg_isready", "-q", *self._where).returncode:
-            assert self._process.poll() is None, (self._folder / "log").read_text()
+            assert self._process.poll() is None, f"{self._process.returncode}: {(self._folder / 'log').read_text()}"
             assert time.monotonic() < end, "PostgreSQL does not start"
             time.sleep(0.02)
 
@@ -75,12 +74,16 @@ class PostgreSQL:
 
     def _try(self, program: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
         assert PROGRAMS is not None
-        return subprocess.run([PROGRAMS / program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              check=False, cwd=self._folder, timeout=_SECONDS, **_as_user())
+        return subprocess.run([*_as_user(), PROGRAMS / program, *arguments], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, check=False, cwd=self._folder, timeout=_SECONDS)
 
 
-def _as_user() -> dict[str, Any]:
-    return {"user": OTHER_USER, "group": OTHER_USER, "extra_groups": ()} if os.geteuid() == 0 else {}
+def _as_user() -> list[str]:
+    """Returns the command that runs another one as no root. Popen itself would fork for that, and a child of a process
+    with threads of gRPC may die before it is another program."""
+    if os.geteuid() != 0:
+        return []
+    return ["setpriv", f"--reuid={OTHER_USER}", f"--regid={OTHER_USER}", "--clear-groups"]
 
 
 @contextmanager
