@@ -16,6 +16,10 @@ from penstock.router.store.tables import BATCHES, FILES, PARTS
 
 ORPHAN_SECONDS = 24 * 3600
 """How old a file is that is not whole, and that nobody writes any more."""
+SWEPT_PARTS = 100
+"""How many parts of a file are deleted at once."""
+_GONE = update(FILES).values(is_whole=False, created_at=0)
+"""Hides a file, and has it be as old as one that nobody writes any more."""
 
 
 class FileWriter:
@@ -89,10 +93,24 @@ class Files:
                 await self._drop(writer.id)
 
     async def _drop(self, id: str) -> None:
-        """Deletes what was written of a file; where that can't be done, `sweep` does it later."""
+        """Deletes a file that is not whole; where that can't be done, `sweep` does it later."""
         with suppress(StoreUnavailable, StoreFull):
-            async with self._database.writing() as connection:
-                await connection.execute(delete(FILES).where(FILES.c.id == id, FILES.c.is_whole.is_(False)))
+            while await self._drop_parts(id):
+                pass
+
+    async def _drop_parts(self, id: str) -> bool:
+        """Deletes some parts of a file that is not whole, for a transaction must not take long, and the file with the
+        last. Returns whether there are more."""
+        async with self._database.writing() as connection:
+            await _lock(connection, id)
+            is_whole = exists().where(FILES.c.id == id, FILES.c.is_whole.is_(True))
+            some = select(PARTS.c.number).where(PARTS.c.file_id == id).limit(SWEPT_PARTS)
+            found = await connection.execute(
+                delete(PARTS).where(PARTS.c.file_id == id, PARTS.c.number.in_(some), ~is_whole))
+            if found.rowcount == SWEPT_PARTS:
+                return True
+            await connection.execute(delete(FILES).where(FILES.c.id == id, FILES.c.is_whole.is_(False)))
+            return False
 
     async def get(self, id: str, param: str | None = None) -> StoredFile:
         """Returns a file. Raises NotStored, which names `param` as the field that named it."""
@@ -144,9 +162,10 @@ class Files:
             if user is not None:
                 raise Conflict(f"the file `{id}` is the input of the batch `{user.id}`, which is {user.status}: cancel "
                                "that first")
-            found = await connection.execute(delete(FILES).where(FILES.c.id == id, FILES.c.is_whole.is_(True)))
+            found = await connection.execute(_GONE.where(FILES.c.id == id, FILES.c.is_whole.is_(True)))
             if not found.rowcount:
                 raise NotStored("file", id)
+        await self._drop(id)
 
     async def sweep(self) -> None:
         """Deletes files that have expired, but for those that a batch reads, and what was left unfinished."""
@@ -156,10 +175,11 @@ class Files:
                       and_(FILES.c.is_whole.is_(False), FILES.c.created_at < int((now - ORPHAN_SECONDS) * 1e6)))
         async with self._database.reading() as connection:
             ids = (await connection.execute(select(FILES.c.id).where(is_over))).scalars().all()
-        for id in ids:  # each by itself, for a transaction must not take long
+        for id in ids:
             async with self._database.writing() as connection:
                 await _lock(connection, id)
-                await connection.execute(delete(FILES).where(FILES.c.id == id, is_over))
+                await connection.execute(_GONE.where(FILES.c.id == id, is_over))
+            await self._drop(id)
 
 
 async def keep(connection: AsyncConnection, id: str, param: str) -> None:

@@ -104,6 +104,26 @@ async def test_a_file_is_not_deleted_while_a_batch_is_made(store: Store, monkeyp
     assert caught.value.param == "input_file_id"
 
 
+async def test_a_file_of_many_parts_is_deleted_in_pieces(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is gone at once, and what can't be deleted then is swept away."""
+    monkeypatch.setattr(files_module, "SWEPT_PARTS", 2)
+    one, other = [await write(store, b"x" * (4 * PART_BYTES)) for _ in range(2)]
+    await store.files.delete(one.id)
+    assert await num_rows(store) == (1, 4)
+
+    async def drop_parts(id: str) -> bool:
+        raise StoreUnavailable
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.files, "_drop_parts", drop_parts)
+        await store.files.delete(other.id)
+    with pytest.raises(NotStored):
+        await store.files.get(other.id)
+    assert await num_rows(store) == (1, 4)
+    await store.files.sweep()
+    assert await num_rows(store) == (0, 0)
+
+
 async def test_a_file_is_kept_of_whose_end_nobody_heard(store: Store) -> None:
     """As where the connection breaks while a transaction is committed."""
     async with store.files.writing() as writer:
