@@ -27,14 +27,11 @@ from penstock.router import logs
 from penstock.router.adapters.source import AdapterSource
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.config import RouterConfig
-from penstock.router.generation.poison_memory import PoisonMemory
 from penstock.router.generation.service import Service
-from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.groups.finding import Finding
 from penstock.router.groups.groups import Groups
-from penstock.router.limits import Limits
 from penstock.router.metrics.metrics import Metrics
-from penstock.router.parts import registry_of, server_info
+from penstock.router.parts import Parts, load_template, load_tokenizer
 from penstock.router.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -140,25 +137,19 @@ class Session:
 
     async def _make_service(self, stack: AsyncExitStack, config: RouterConfig) -> Service:
         """Waits for the group, and makes what answers with it."""
-        tokenizer: Tokenizer = await in_daemon_thread(
-            Tokenizer.load, config.tokenizer_json, config.validation_workers)
+        tokenizer: Tokenizer = await in_daemon_thread(load_tokenizer, config)
         stack.callback(tokenizer.close)
-        template: ChatTemplate | None = await in_daemon_thread(
-            ChatTemplate.load, config.model_dir, config.tokenizer_config_path)
+        template: ChatTemplate | None = await in_daemon_thread(load_template, config)
         if template is not None:
             stack.callback(template.close)
         finding = Finding(config)
         stack.push_async_callback(finding.close)
         facts = await finding.first()
-        limits, adapters = Limits.resolve(config, facts), registry_of(config, facts)
-        metrics = Metrics(limits)
-        self._engine = finding.groups(limits, metrics, adapters)
-        grammars = None
-        if not config.disable_grammar_support:
-            grammars = GrammarCompiler(config.tokenizer_json, facts.vocab_size, facts.eos_token_ids)
-            stack.callback(grammars.close)
-        return Service(self._engine, tokenizer, metrics, server_info(config, facts),
-                       PoisonMemory(limits.poison_memory), grammars, template, adapters, config.allow_runtime_adapters)
+        parts = Parts.made(config, finding, facts, Metrics)
+        stack.callback(parts.close)
+        self._engine = parts.engine
+        await parts.warm()
+        return parts.service(tokenizer, template)
 
 
 async def _unless_ended(keeping: "asyncio.Task[Loss | None]", work: Coroutine[Any, Any, T]) -> T:

@@ -14,14 +14,11 @@ import uvloop
 
 from penstock.router import logs
 from penstock.router.app import end_router
-from penstock.router.chat.template import ChatTemplate
 from penstock.router.config import RouterConfig
 from penstock.router.fleet.errors import FleetError
 from penstock.router.front.front_server import FrontServer
 from penstock.router.front.remote_engine import RemoteEngine
-from penstock.router.generation.poison_memory import PoisonMemory
 from penstock.router.generation.service import Service
-from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.groups.finding import Finding
 from penstock.router.launcher_link import LauncherLink
 from penstock.router.limits import LimitError, Limits
@@ -29,7 +26,7 @@ from penstock.router.metrics.metrics import Metrics
 from penstock.router.metrics.processes import Processes
 from penstock.router.metrics.vllm import VllmNames
 from penstock.router.notices import giving_signs
-from penstock.router.parts import registry_of, server_info
+from penstock.router.parts import Parts, load_template, load_tokenizer, server_info
 from penstock.router.serving import LAST_WORDS_SECONDS, answer, describe
 from penstock.router.text.encoding import TokenizerError
 from penstock.router.text.tokenizer import Tokenizer
@@ -50,7 +47,7 @@ def main() -> None:
     try:
         # Outside the event loop, which it would hold up: one of a vocabulary of 200,000 tokens takes a second, in which
         # SIGTERM ends the process at once.
-        tokenizer = Tokenizer.load(config.tokenizer_json, config.validation_workers)
+        tokenizer = load_tokenizer(config)
         uvloop.run(serve(config, tokenizer))
     except (TokenizerError, LimitError, InvalidArgument) as error:
         _refuse(config, error)
@@ -101,29 +98,20 @@ class RouterProcess:
     async def drive(self) -> None:
         """Waits for the group and drives it; answers clients itself, or has fronts answer them."""
         config = self.config
-        template = None if config.role == "engine" else self._template()
+        template = None if config.role == "engine" else load_template(config)
         finding = Finding(config)
         try:
             facts = await self._unless_stopped(finding.first())
             if facts is None:
                 return
-            limits, adapters = Limits.resolve(config, facts), registry_of(config, facts)
-            metrics = _metrics(config, limits)
-            engine = finding.groups(limits, metrics, adapters)
-            self.launcher.tell(engine)
-            grammars = None if config.disable_grammar_support else GrammarCompiler(
-                config.tokenizer_json, facts.vocab_size, facts.eos_token_ids)
-            if grammars is not None:
-                await grammars.warm()
+            parts = Parts.made(config, finding, facts, partial(_metrics, config))
+            self.launcher.tell(parts.engine)
+            await parts.warm()
             if config.role == "engine":
-                await self._serve_fronts(FrontServer(engine, adapters, grammars, self.tokenizer))
+                await self._serve_fronts(FrontServer(parts.engine, parts.adapters, parts.grammars, self.tokenizer))
             else:
-                service = Service(
-                    engine, self.tokenizer, metrics, server_info(config, facts), PoisonMemory(limits.poison_memory),
-                    grammars, template, adapters, config.allow_runtime_adapters)
-                await answer(config, service, self.tell_ready, self.stop)
-            if grammars is not None:
-                grammars.close()
+                await answer(config, parts.service(self.tokenizer, template), self.tell_ready, self.stop)
+            parts.close()
         finally:
             await finding.close()
 
@@ -131,7 +119,7 @@ class RouterProcess:
         """Answers clients with what the engine's process computes."""
         config = self.config
         assert config.engine_socket is not None
-        template = self._template()
+        template = load_template(config)
         engine = RemoteEngine(config.engine_socket, config.max_shard_downtime, config.poison_memory)
         self.launcher.tell(engine)
         if not await self._unless_stopped(engine.connect()):
@@ -170,9 +158,6 @@ class RouterProcess:
         for task in (left, driving):
             task.cancel()
         await asyncio.wait([left, driving])
-
-    def _template(self) -> ChatTemplate | None:
-        return ChatTemplate.load(self.config.model_dir, self.config.tokenizer_config_path)
 
     async def _unless_stopped(self, work: Coroutine[None, None, _T]) -> _T | None:
         """Returns the result of `work`, or None if it is to stop first: shards may load their model for minutes."""

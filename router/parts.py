@@ -1,10 +1,22 @@
 """Parts of a router that follow from its settings and what its group reports."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
 from penstock.contract.facts import Facts
 from penstock.router import environment
 from penstock.router.adapters.registry import Registry
+from penstock.router.chat.template import ChatTemplate
 from penstock.router.config import RouterConfig
-from penstock.router.generation.service import ServerInfo
+from penstock.router.generation.poison_memory import PoisonMemory
+from penstock.router.generation.service import ServerInfo, Service
+from penstock.router.grammar.compiler import GrammarCompiler
+from penstock.router.groups.finding import Finding
+from penstock.router.groups.groups import Groups
+from penstock.router.limits import Limits
+from penstock.router.metrics.metrics import Metrics
+from penstock.router.text.tokenizer import Tokenizer
 from penstock.system.arguments import InvalidArgument
 from penstock.system.release import VERSION
 
@@ -23,3 +35,52 @@ def registry_of(config: RouterConfig, facts: Facts) -> Registry:
         raise InvalidArgument(f"`{option}`: {config.model_id}, as it is computed here ({facts.implementation}), takes "
                               "no adapters; merge one into the model, or leave the option out")
     return Registry(config.adapters, config.model_id, facts.dtype, config.max_adapter_memory)
+
+
+def load_tokenizer(config: RouterConfig) -> Tokenizer:
+    """Loads the model's tokenizer. Raises TokenizerError."""
+    return Tokenizer.load(config.tokenizer_json, config.validation_workers)
+
+
+def load_template(config: RouterConfig) -> ChatTemplate | None:
+    """Loads the model's chat template, if it has one. Raises TokenizerError."""
+    return ChatTemplate.load(config.model_dir, config.tokenizer_config_path)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of a router that drive the groups that it has found."""
+
+    config: RouterConfig
+    facts: Facts
+    limits: Limits
+    adapters: Registry
+    metrics: Metrics
+    engine: Groups
+    grammars: GrammarCompiler | None
+
+    @classmethod
+    def made(cls, config: RouterConfig, finding: Finding, facts: Facts, count: Callable[[Limits], Metrics]) -> Self:
+        """Makes them of the facts of the first group; `count` makes the metrics. Raises LimitError and
+        InvalidArgument."""
+        limits, adapters = Limits.resolve(config, facts), registry_of(config, facts)
+        metrics = count(limits)
+        grammars = None if config.disable_grammar_support else GrammarCompiler(
+            config.tokenizer_json, facts.vocab_size, facts.eos_token_ids)
+        return cls(config, facts, limits, adapters, metrics, finding.groups(limits, metrics, adapters), grammars)
+
+    async def warm(self) -> None:
+        """Waits until all is read that would hold up answers."""
+        if self.grammars is not None:
+            await self.grammars.warm()
+
+    def service(self, tokenizer: Tokenizer, template: ChatTemplate | None) -> Service:
+        """Returns the service that answers by them."""
+        return Service(self.engine, tokenizer, self.metrics, server_info(self.config, self.facts),
+                       PoisonMemory(self.limits.poison_memory), self.grammars, template, self.adapters,
+                       self.config.allow_runtime_adapters)
+
+    def close(self) -> None:
+        """Ends the threads that they have."""
+        if self.grammars is not None:
+            self.grammars.close()
