@@ -1,7 +1,6 @@
-"""Asks for the answers to many prompts, as many at once as the model computes and some more."""
+"""Asks for the answers to many prompts at once."""
 
-import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import TypeVar
 
 from penstock.offline.asking import Asked, Question
@@ -10,13 +9,10 @@ from penstock.offline.outputs import LoRARequest, PromptScore, RequestOutput
 from penstock.offline.progress import shown
 from penstock.offline.prompts import Prompt
 from penstock.offline.sampling_params import SamplingParams
+from penstock.offline.window import ask_each
 from penstock.router.generation.service import Service
 
 T = TypeVar("T")
-
-WAITING_SHARE = 2
-"""How many times as many prompts are asked at once as run: the next must be there when one ends, but thousands that
-wait in the scheduler would help nobody."""
 
 
 def answer(
@@ -54,25 +50,18 @@ async def _answer_all(
     model: Model, service: Service, questions: Sequence[Question], tell: Callable[[RequestOutput], None]
 ) -> list[RequestOutput]:
     """Returns the outputs of all questions in their order. The first error ends all of them."""
-    places = asyncio.Semaphore(WAITING_SHARE * service.limits.max_slots)
+    outputs: dict[str, RequestOutput] = {}
 
-    async def one(question: Question) -> RequestOutput:
-        try:
-            output = await Asked(question).run(model.session, service)
-            tell(output)
-            return output
-        finally:
-            places.release()
+    async def in_order() -> AsyncIterator[Question]:
+        for question in sorted(questions, key=lambda each: each.priority):
+            yield question
 
-    running: dict[str, asyncio.Task[RequestOutput]] = {}
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            for question in sorted(questions, key=lambda each: each.priority):
-                await places.acquire()
-                running[question.request_id] = tasks.create_task(one(question))
-    except BaseExceptionGroup as group:
-        raise group.exceptions[0] from None
-    return [running[question.request_id].result() for question in questions]
+    async def ask(question: Question) -> None:
+        output = outputs[question.request_id] = await Asked(question).run(model.session, service)
+        tell(output)
+
+    await ask_each(in_order(), service.engine.num_slots, ask)
+    return [outputs[question.request_id] for question in questions]
 
 
 def scores(outputs: Iterable[RequestOutput]) -> list[PromptScore]:

@@ -14,17 +14,14 @@ from penstock.launcher.config import LauncherConfig
 from penstock.launcher.supervisor import background
 from penstock.offline.batch_files import AnswerFile, NotAnswers, key_of, parts_of
 from penstock.offline.session import Session
-from penstock.router.batches.answers import LineAnswer, answer_line, id_of, no_answer
+from penstock.offline.window import ask_each
+from penstock.router.batches.answers import LineAnswer, answer_patiently, id_of, no_answer
 from penstock.router.batches.lines import Line, LineError, RawLine, raw_lines, read_line, repeated
-from penstock.router.errors import GenerationError, Overloaded, Unhealthy
+from penstock.router.errors import GenerationError
 from penstock.router.generation.identity import MAX_KEY
 from penstock.router.generation.service import Services
 from penstock.router.limits import Limits
 
-WAITING_SHARE = 2
-"""How many times as many lines are asked at once as run, so that the next is there when one ends."""
-RETRY_SECONDS = 1.0
-"""The pause before a line is asked again whose group was away."""
 OTHER_REQUEST = ("line {number}: there is an answer of this `custom_id` already, to another request or of another "
                  "model: name another file for the answers")
 QUIET_SECONDS = 30.0
@@ -102,41 +99,36 @@ async def run(config: LauncherConfig, batch: Batch) -> None:
     async with background(session.live()):
         services = Services(service := await asyncio.wrap_future(session.opened))
         limits = service.limits
-        places = asyncio.Semaphore(WAITING_SHARE * limits.max_slots)
         bar: tqdm[NoReturn] = tqdm(total=await batch.num_lines(limits), unit="line",
                                    mininterval=0.1 if sys.stderr.isatty() else QUIET_SECONDS)
         with bar:
-            async def one(number: int, line: Line | bytes, name: str) -> None:
-                try:
-                    found = line if isinstance(line, bytes) else await _answered(session, services, line)
-                    batch.put(number, found, name)
-                    _show(bar, batch)
-                finally:
-                    places.release()
+            async def numbered() -> AsyncIterator[tuple[int, Line | bytes, str]]:
+                number = 0
+                async for line, name in batch.lines(limits):
+                    yield number, line, name
+                    number += 1
 
-            try:
-                async with asyncio.TaskGroup() as tasks:
-                    number = 0
-                    async for line, name in batch.lines(limits):
-                        await places.acquire()
-                        tasks.create_task(one(number, line, name))
-                        number += 1
-            except BaseExceptionGroup as group:
-                raise group.exceptions[0] from None
+            async def ask(asked: tuple[int, Line | bytes, str]) -> None:
+                number, line, name = asked
+                found = line if isinstance(line, bytes) else await _answered(session, services, line)
+                batch.put(number, found, name)
+                _show(bar, batch)
+
+            await ask_each(numbered(), service.engine.num_slots, ask)
             _show(bar, batch)
 
 
 async def _answered(session: Session, services: Services, line: Line) -> LineAnswer:
     """Returns the answer to a line, also if the shards are away for long. Raises the error of those that will not
     return."""
-    while True:
-        with suppress(Overloaded, Unhealthy):
-            found = await answer_line(services, line)
-            if found.status != GenerationError.status or services.first.engine.is_healthy:
-                return found  # and not the failure of an engine, which has failed all requests
+    def check() -> None:
         if session.failure is not None:
             raise session.failure
-        await asyncio.sleep(RETRY_SECONDS)
+
+    while True:
+        found = await answer_patiently(services, line, check)
+        if found.status != GenerationError.status or services.first.engine.is_healthy:
+            return found  # and not the failure of an engine, which has failed all requests
 
 
 def _show(bar: "tqdm[NoReturn]", batch: Batch) -> None:

@@ -1,6 +1,9 @@
 """The answers to the lines of a batch: `{"id", "custom_id", "response", "error"}`, one JSON object a line."""
 
+import asyncio
 import secrets
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -19,6 +22,8 @@ from penstock.router.generation.request_record import recording
 from penstock.router.generation.service import Services
 from penstock.router.store.records import AnsweredLine
 
+RETRY_SECONDS = 1.0
+"""How long a line waits for a group that is away."""
 _ID = "batch_req_"
 BEGIN = b'{"id":"' + _ID.encode()
 """How the line of an answer begins."""
@@ -66,6 +71,16 @@ def _line(custom_id: str | None, response: dict[str, Any] | None, error: dict[st
 def id_of(name: str) -> str:
     """Returns the id of an answer of this name."""
     return _ID + name
+
+
+async def answer_patiently(services: Services, line: Line, check: Callable[[], None] = lambda: None) -> LineAnswer:
+    """Returns the answer to a line as `answer_line` does, which is asked again while no group can answer, as long as
+    `check` raises no error."""
+    while True:
+        with suppress(Overloaded, Unhealthy):
+            return await answer_line(services, line)
+        check()
+        await asyncio.sleep(RETRY_SECONDS)
 
 
 async def answer_line(services: Services, line: Line) -> LineAnswer:

@@ -8,12 +8,11 @@ from contextlib import suppress
 from functools import partial
 
 from penstock.router.api.http.body_room import Room
-from penstock.router.batches.answers import answer_line
+from penstock.router.batches.answers import answer_patiently
 from penstock.router.batches.checking import Checking, error_entry
 from penstock.router.batches.lines import RawLine, checked_line, raw_lines
 from penstock.router.batches.outputs import Outputs
 from penstock.router.batches.patience import parts_of, patiently
-from penstock.router.errors import Overloaded, Unhealthy
 from penstock.router.generation.service import Services
 from penstock.router.metrics.batches import BatchMetrics
 from penstock.router.store.errors import StoreFailure
@@ -29,8 +28,6 @@ GROUP = 64
 """How many answers are stored without waiting for others."""
 RENEW_SECONDS = LEASE_SECONDS / 10
 """How often the lease is renewed, and it is seen that the batch was cancelled or has expired."""
-RETRY_SECONDS = 1.0
-"""How long a line waits for a group that is away."""
 FAREWELL_SECONDS = 2.0
 """How long a router that ends takes to store the answers that it has, and to leave the batch to others."""
 _ANY_LENGTH = 1 << 40
@@ -224,8 +221,4 @@ class BatchRun:
 
     async def _answer(self, raw: RawLine) -> AnsweredLine:
         line = checked_line(raw)
-        while True:
-            try:
-                return (await answer_line(self._services, line)).to_store(line.number)
-            except (Overloaded, Unhealthy):
-                await asyncio.sleep(RETRY_SECONDS)
+        return (await answer_patiently(self._services, line)).to_store(line.number)

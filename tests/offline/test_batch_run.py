@@ -12,6 +12,7 @@ from penstock.offline.batch_files import AnswerFile, NotAnswers
 from penstock.offline.batch_run import Batch
 from penstock.offline.failures import NoShards
 from penstock.offline.session import Session
+from penstock.router.batches import answers
 from penstock.router.batches.answers import LineAnswer
 from penstock.router.batches.lines import Line
 from penstock.router.errors import Unhealthy
@@ -36,8 +37,8 @@ async def answered(monkeypatch: pytest.MonkeyPatch, found: list[Any], is_healthy
             raise result
         return cast(LineAnswer, result)
 
-    monkeypatch.setattr(batch_run, "answer_line", answer)
-    monkeypatch.setattr(batch_run, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(answers, "answer_line", answer)
+    monkeypatch.setattr(answers, "RETRY_SECONDS", 0.0)
     return await batch_run._answered(cast(Session, session), cast(Services, services), LINE)
 
 

@@ -11,7 +11,7 @@ import pytest
 from openai.types import Batch, FileObject
 from sqlalchemy import update
 
-from penstock.router.batches import batch_run, patience, runner
+from penstock.router.batches import answers, batch_run, patience, runner
 from penstock.router.batches.runner import add_runner
 from penstock.router.store.database import Database
 from penstock.router.store.store import Store
@@ -103,7 +103,7 @@ def impatient() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batch_run, "SAVE_SECONDS", 0.01)
         patch.setattr(batch_run, "RENEW_SECONDS", 0.05)
-        patch.setattr(batch_run, "RETRY_SECONDS", 0.05)
+        patch.setattr(answers, "RETRY_SECONDS", 0.05)
         patch.setattr(runner, "POLL_SECONDS", 0.05)
         patch.setattr(patience, "LONGEST", 0.2)
         patch.setattr(batch_run, "FAREWELL_SECONDS", 0.2)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import openai
 import pytest
 
-from penstock.router.batches import batch_run, checking, runner
+from penstock.router.batches import answers, batch_run, checking, runner
 from penstock.router.batches.answers import LineAnswer
 from penstock.router.batches.lines import Line
 from penstock.router.generation.service import Services
@@ -223,7 +223,7 @@ async def test_a_router_that_ends_leaves_its_batches_to_others(
             await has_ended.wait()
         return LineAnswer(line.custom_id, 200, "req_1", {})
 
-    monkeypatch.setattr(batch_run, "answer_line", answer)
+    monkeypatch.setattr(answers, "answer_line", answer)
     batch = await one.create(lines("abc"))
     await until(lambda: asked == ["a", "b", "c"])
     assert one.server.client.server is not None
