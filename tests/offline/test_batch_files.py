@@ -27,6 +27,7 @@ def test_a_torn_line_is_cut_off_and_written_anew(tmp_path: Path, torn: bytes) ->
     path.write_bytes(WHOLE + UNREAD + torn)
     with AnswerFile.opened(str(path)) as answers:
         assert answers.known.keys() == KEYS
+        assert path.read_bytes() == WHOLE + UNREAD
         answers.append(WHOLE)
         assert answers.rewound().read() == path.read_bytes() == WHOLE + UNREAD + WHOLE
 

@@ -290,7 +290,7 @@ FAULTS = (
           ("tests/offline/test_batch_run.py",)),
     Fault("offline", "answers-come-as-they-end", "offline/batch.py",
           "[outputs[question.request_id] for question in questions]",
-          "[*outputs.values()]", ("tests/offline/test_llm.py",)),
+          "[*outputs.values()]", ("tests/offline/test_priorities.py",)),
     Fault("offline", "all-outputs-count-as-parts", "offline/collector.py",
           "            growing.num_told, growing.length_told = ", "        growing.num_told, growing.length_told = ",
           ("tests/offline/test_collector.py",)),
