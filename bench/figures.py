@@ -1,13 +1,13 @@
 """Draws the pictures and writes the tables of docs/: `python -m penstock.bench.figures`.
 
 Each file in bench/results is one measurement with its raw figures (`penstock.bench.programs.record`). One of servers
-under load, or of policies of batching, gives a table in the page of its kind, between two comments with its name; one
-of servers a picture in docs/figures, too. Those of policies are of runs of the scheduler.
+under load, of policies of batching or of beam searches gives a table in the page of its kind, between two comments with
+its name; one of servers a picture in docs/figures, too. Those of policies are of runs of the scheduler.
 """
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,9 +16,11 @@ from penstock.bench.batching import timelines
 from penstock.bench.batching.runs import from_json
 from penstock.bench.batching.runs import table as policies_table
 from penstock.bench.programs.root import ROOT
+from penstock.bench.server import beam_runs
 
 RESULTS, PICTURES = ROOT / "bench/results", ROOT / "docs/figures"
-PAGES = {"served": ROOT / "docs/benchmarks.md", "policies": ROOT / "docs/batching.md"}
+PAGES = {"served": ROOT / "docs/benchmarks.md", "policies": ROOT / "docs/batching.md",
+         "beams": ROOT / "docs/beams.md"}
 """Where the tables of a kind of measurement are."""
 TIMELINES = {PICTURES / "batching.svg": timelines.COMING, PICTURES / "batching-at-once.svg": timelines.WAITING}
 
@@ -48,14 +50,24 @@ def rate(runs: list[Record]) -> float:
 
 def table(record: Record) -> str:
     """Returns the table of a measurement, with how it was made."""
-    return _policies(record) if record["kind"] == "policies" else _served(record)
+    return {"policies": _policies, "beams": _beams, "served": _served}[record["kind"]](record)
 
 
 def _policies(record: Record) -> str:
-    head, *rows = policies_table(own := from_json(record["figures"]))
+    runs = from_json(record["figures"])
+    first = next(iter(runs.values()))
+    return _lines(record, policies_table(runs), len(first) // len({run.slots for run in first}))
+
+
+def _beams(record: Record) -> str:
+    runs = beam_runs.from_json(record["figures"])
+    return _lines(record, beam_runs.table(runs), len(next(iter(runs.values())).seconds))
+
+
+def _lines(record: Record, table: Iterable[list[str]], rounds: int) -> str:
+    """Returns a table of which the first row is the head, with how it was measured."""
+    head, *rows = table
     lines = [head, ["---"] * len(head), *rows]
-    first = next(iter(own.values()))
-    rounds = len(first) // len({run.slots for run in first})
     return "\n".join([*(f"| {' | '.join(cells)} |" for cells in lines), "", _source(record, rounds)])
 
 

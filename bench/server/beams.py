@@ -1,7 +1,7 @@
 """Beam searches of a server beside transformers' `generate`: `python -m penstock.bench.server.beams MODEL [FLAG ...]`.
 
 All prompts are sent at once; transformers gets them as one batch, padded on the left. Both have as many threads, the
-same prompts, and no end but the last token. Rounds take turns; the best time of each counts. Then a search with a long
+same prompts, and no end but the last token, in each of two number formats. Rounds take turns. Then a search with a long
 prompt runs alone, once with one beam and once with all, and the most blocks of KV memory that were held are compared.
 Flags are the launcher's.
 """
@@ -20,13 +20,16 @@ from typing import Any
 import click
 import orjson
 
+from penstock.bench.programs import record
 from penstock.bench.programs.children import Child, exit_on_sigterm, free_port
 from penstock.bench.programs.peers import CHECKPOINT, own_server
+from penstock.bench.server.beam_runs import Run, table, to_json
 from penstock.bench.server.start import wait_for_answer
 
 START_SECONDS = 900.0
 SHORTEST, LONGEST = 16, 96
 LONG_PROMPT, LONG_ANSWER = 512, 64
+DTYPES = ("float32", "bfloat16")
 Prompts = list[list[int]]
 
 
@@ -84,13 +87,13 @@ def serving(model: Path, flags: tuple[str, ...]) -> Iterator[Server]:
 class Transformers:
     """The same model in this process, by transformers."""
 
-    def __init__(self, model: Path, num_threads: int) -> None:
+    def __init__(self, model: Path, dtype: str, num_threads: int) -> None:
         import torch  # these two take seconds to import
         from transformers import AutoModelForCausalLM
 
         torch.set_num_threads(num_threads)
         any_model: Any = AutoModelForCausalLM
-        self._model = any_model.from_pretrained(model, dtype="auto").eval()
+        self._model = any_model.from_pretrained(model, dtype=dtype).eval()
         self._torch = torch
 
     def search(self, prompts: Prompts, num_beams: int, num_tokens: int) -> None:
@@ -112,29 +115,47 @@ def seconds(searcher: Server | Transformers, prompts: Prompts, num_beams: int, n
     return time.perf_counter() - began_at
 
 
+def measure(
+    model: Path, flags: tuple[str, ...], dtype: str, prompts: Prompts, beams: int, tokens: int, threads: int,
+    rounds: int,
+) -> Run:
+    """Returns the figures of one number format."""
+    peer = Transformers(model, dtype, threads)
+    own = ("--dtype", dtype, "--threads", str(threads), "--max-client-batch-size", str(len(prompts)))
+    with serving(model, (*own, *flags)) as server:
+        server.search(prompts[:1], beams, 2)
+        times = [(seconds(server, prompts, beams, tokens), seconds(peer, prompts, beams, tokens))
+                 for _ in range(rounds)]
+        ours, theirs = zip(*times, strict=True)
+        return Run([*ours], [*theirs], server.most_blocks(1), server.most_blocks(beams))
+
+
 @click.command(help=__doc__, context_settings={"ignore_unknown_options": True})
 @click.argument("model", type=CHECKPOINT)
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
 @click.option("--prompts", "num_prompts", type=click.IntRange(1), default=16, show_default=True)
 @click.option("--beams", type=click.IntRange(2), default=4, show_default=True)
 @click.option("--tokens", type=click.IntRange(1), default=64, show_default=True)
-@click.option("--threads", type=click.IntRange(1), default=2, show_default=True, help="Of transformers.")
+@click.option("--dtype", "dtypes", type=click.Choice(DTYPES), multiple=True, default=DTYPES, show_default=True,
+              help="The number format in which both compute; may be repeated.")
+@click.option("--threads", type=click.IntRange(1), default=2, show_default=True, help="Of both.")
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path),
+              help="Where to write the raw figures.")
 def main(
-    model: Path, flags: tuple[str, ...], num_prompts: int, beams: int, tokens: int, threads: int, rounds: int
+    model: Path, flags: tuple[str, ...], num_prompts: int, beams: int, tokens: int, dtypes: tuple[str, ...],
+    threads: int, rounds: int, json_file: Path | None,
 ) -> None:
     exit_on_sigterm()
-    prompts, peer = random_prompts(num_prompts, SHORTEST, LONGEST), Transformers(model, threads)
-    with serving(model, ("--max-client-batch-size", str(num_prompts), *flags)) as server:
-        server.search(prompts[:1], beams, 2)
-        times = [(seconds(server, prompts, beams, tokens), seconds(peer, prompts, beams, tokens))
-                 for _ in range(rounds)]
-        one, several = server.most_blocks(1), server.most_blocks(beams)
-    own, other = (min(column) for column in zip(*times, strict=True))
-    print(f"{num_prompts} prompts, {beams} beams, {tokens} tokens: {own:.2f} s, transformers {other:.2f} s, "
-          f"{other / own:.2f} times as fast")
-    print(f"a prompt of {LONG_PROMPT} and {LONG_ANSWER} tokens: {one} blocks of one beam, {several} of {beams}, "
-          f"{several / one:.2f} times as many")
+    prompts = random_prompts(num_prompts, SHORTEST, LONGEST)
+    runs = {dtype: measure(model, flags, dtype, prompts, beams, tokens, threads, rounds) for dtype in dtypes}
+    subject = (f"{model.parent.name}/{model.name}, {num_prompts} prompts of {SHORTEST} to {LONGEST} tokens at once, "
+               f"{beams} beams, {tokens} new tokens; blocks of a prompt of {LONG_PROMPT} with {LONG_ANSWER} new tokens")
+    if json_file:
+        record.write(json_file, "beams", subject, to_json(runs))
+    print(subject)
+    for row in table(runs):
+        print(" | ".join(row))
 
 
 if __name__ == "__main__":
