@@ -14,6 +14,7 @@ from penstock.launcher.group_options import OF_SHARDS
 from penstock.launcher.options import CALLBACKS
 from penstock.offline.failures import as_error
 from penstock.offline.foreign_arguments import FOREIGN
+from penstock.offline.made_settings import MADE_BY, MADE_OF
 from penstock.offline.names import NAMES, in_given_words
 from penstock.system.arguments import InvalidArgument
 from penstock.system.setting import Setting, settings
@@ -21,10 +22,8 @@ from penstock.system.settings import MEMORY, MODEL, SHARDS, ServerSettings
 
 log = logging.getLogger(__name__)
 
-MADE_BY = {"num_shard": "tensor_parallel_size", "cuda_graphs": "enforce_eager"}
-"""The arguments of which these settings are made."""
-HERE = frozenset({"disable_grammar_support"} | {
-    each.name for each, said, _ in settings(ServerSettings) if said.group in (MODEL, MEMORY, SHARDS)}) - {
+SAME_NAMES = frozenset({"disable_grammar_support"} | {
+    each.name for each, setting, _ in settings(ServerSettings) if setting.group in (MODEL, MEMORY, SHARDS)}) - {
     *NAMES.values(), "num_shard", "pipeline_parallel_size", "sharded", "lora_adapters"}
 """The settings that an `LLM` has by their own names: those of models, memory and shards, but for some that it has in
 another way."""
@@ -38,31 +37,31 @@ NUM_SEQUENCES = 256
 """How many sequences run at once by default, as in vLLM."""
 QUIET = "WARNING"
 """The level from which the log tells something by default."""
-MANY = 1 << 20
+NO_LIMIT = 1 << 20
 """A limit that nobody reaches: a program's own memory bounds how much it asks for."""
 ONE_SHARD = {"num_shard": 1, "pipeline_parallel_size": 1}
 """Settings of shards that are there without being asked for."""
-FIXED = {
-    "max_concurrent_requests": MANY, "max_stop_sequences": MANY, "enable_prefill_logprobs": True,
-    "allow_priorities": True, "no_request_logs": True,
-}
+ALONE: Mapping[str, Any] = {"max_concurrent_requests": NO_LIMIT, "no_request_logs": True}
+"""Settings of a model that one program asks alone."""
+FIXED: Mapping[str, Any] = {"max_stop_sequences": NO_LIMIT, "enable_prefill_logprobs": True, "allow_priorities": True}
+"""Settings that an `LLM` has as they are."""
 
 
 def launcher_config(arguments: Mapping[str, Any]) -> LauncherConfig:
     """Returns the settings that the arguments ask for, of which absent ones are None. Raises TypeError for one that is
     not taken, and ValueError for a value that is not."""
     given = {name: value for name, value in arguments.items() if value is not None}
-    options = {"max_batch_size": NUM_SEQUENCES, **FIXED, **dict(_options(given))}
+    options = {**FIXED, **dict(_options(given))}
     if "groups" in given:
         _refuse_of_shards(options, given)
     else:  # they are started again until that is of no use, which the launcher says
-        options.setdefault("max_shard_downtime", MANY)
+        options.setdefault("max_shard_downtime", NO_LIMIT)
     has_adapters = bool(given.get("enable_lora"))
     try:
-        config = LauncherConfig.from_options(options)
+        config = config_of(options)
     except InvalidArgument as error:
         raise as_error(error) from error
-    config = replace(quiet(config), allow_runtime_adapters=has_adapters)
+    config = replace(config, allow_runtime_adapters=has_adapters)
     _tell_without_effect(given, config)
     return config
 
@@ -76,9 +75,12 @@ def _refuse_of_shards(options: Mapping[str, Any], given: Mapping[str, Any]) -> N
                                             "started here: give it to `penstock group`, which starts them"))
 
 
-def quiet(config: LauncherConfig) -> LauncherConfig:
-    """Returns settings with which the log has only faults, unless LOG_LEVEL asks for more than usual: a program tells
-    its own story."""
+def config_of(options: Mapping[str, Any]) -> LauncherConfig:
+    """Returns the settings of a model that one program asks alone. The log has only faults, unless LOG_LEVEL asks for
+    more than usual: a program tells its own story. Raises InvalidArgument."""
+    number = options.get("max_batch_size")
+    config = LauncherConfig.from_options(
+        {**options, **ALONE, "max_batch_size": NUM_SEQUENCES if number is None else number})
     levels: dict[str, Any] = {name: QUIET for name in ("log_level", "launcher_log_level", "shard_log_level")
                               if getattr(config, name) == "INFO"}
     return replace(config, **levels)
@@ -86,31 +88,31 @@ def quiet(config: LauncherConfig) -> LauncherConfig:
 
 def _options(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yields the settings, by their own names."""
-    kinds = {each.name: (said, hint) for each, said, hint in settings(ServerSettings)}
+    declared = {each.name: (setting, hint) for each, setting, hint in settings(ServerSettings)}
     for name, value in given.items():
         setting = _setting(name)
         if setting is not None:
             value = VALUES.get(name, {}).get(value, value) if isinstance(value, str) else value
             if value is not None:
-                yield setting, _checked(name, value, *kinds[setting])
-        elif name not in _MADE_OF:
+                yield setting, _checked(name, value, *declared[setting])
+        elif name not in MADE_OF:
             _refuse_or_tell(name, value)
-    for name, make in _MADE_OF.items():
+    for name, make in MADE_OF.items():
         if name in given:
             for setting, value in make(given):
-                if setting in HERE and setting in given:
+                if setting in SAME_NAMES and setting in given:
                     raise ValueError(f"`{setting}` and `{name}` are two words for the same: give one of them")
                 yield setting, value
 
 
 def _setting(name: str) -> str | None:
     """Returns the setting that an argument is, if it is one."""
-    return name if name in HERE else NAMES.get(name)
+    return name if name in SAME_NAMES else NAMES.get(name)
 
 
-def _checked(name: str, value: Any, said: Setting, hint: Any) -> Any:
+def _checked(name: str, value: Any, setting: Setting, hint: Any) -> Any:
     """Returns a value as its setting has it, checked as on a command line."""
-    kind = said.attributes.get("type")
+    kind = setting.attributes.get("type")
     try:
         if name in ("groups", "cuda_graphs") and not isinstance(value, str):
             value = ",".join(map(str, value))
@@ -125,60 +127,6 @@ def _checked(name: str, value: Any, said: Setting, hint: Any) -> Any:
         raise ValueError(f"`{name}`: {error.message}") from error
     except ValidationError as error:
         raise ValueError(f"`{name}`: {error.errors()[0]['msg']}. Given: {value!r}") from error
-
-
-def _ranks(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    sizes = [given.get(name, 1) for name in ("tensor_parallel_size", "pipeline_parallel_size")]
-    for name, size in zip(("tensor_parallel_size", "pipeline_parallel_size"), sizes, strict=True):
-        if type(size) is not int or size < 1:
-            raise ValueError(f"`{name}` must be a number from 1 on. Given: {size!r}")
-    yield "num_shard", sizes[0] * sizes[1]
-    yield "pipeline_parallel_size", sizes[1]
-
-
-def _eager(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    if given["enforce_eager"]:
-        yield "cuda_graphs", (0,)
-
-
-def _speculative(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Reads vLLM's `speculative_config`: guesses are the text's own, or those of a draft model."""
-    if not isinstance(given["speculative_config"], Mapping):
-        raise TypeError("`speculative_config` must be a dict, such as {'num_speculative_tokens': 8}. "
-                        f"Given: {given['speculative_config']!r:.100}")
-    asked = dict(given["speculative_config"])
-    method = asked.pop("method", "draft_model" if "model" in asked else "ngram")
-    number, model = asked.pop("num_speculative_tokens", None), asked.pop("model", None)
-    if asked:
-        raise ValueError(f"`{min(asked)}` of `speculative_config` is not taken")
-    if method not in ("ngram", "draft_model"):
-        raise ValueError("`method` of `speculative_config` must be ngram, for guesses from the text, or draft_model. "
-                         f"Given: {method!r}")
-    if type(number) is not int or number < 1:
-        raise ValueError("`num_speculative_tokens` of `speculative_config` must be a number from 1 on. "
-                         f"Given: {number!r}")
-    yield "speculate", number
-    if method == "draft_model":
-        if not isinstance(model, str):
-            raise ValueError(f"`model` of `speculative_config` must name the draft model. Given: {model!r}")
-        yield "draft_model_id", model
-
-
-def _seed(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    if type(given["seed"]) is not int:
-        raise TypeError(f"`seed` must be an integer, or None. Given: {given['seed']!r:.100}")
-    return iter(())
-
-
-def _nothing(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yields nothing: the argument is for another part of `LLM`."""
-    return iter(())
-
-
-_MADE_OF = {
-    "tensor_parallel_size": _ranks, "pipeline_parallel_size": _ranks, "enforce_eager": _eager,
-    "speculative_config": _speculative, "enable_lora": _nothing, "tokenizer": _nothing, "seed": _seed}
-"""Arguments of which settings are made by a function, which gets all arguments."""
 
 
 def _refuse_or_tell(name: str, value: Any) -> None:

@@ -37,7 +37,7 @@ class Question:
     priority: int = 0
     """Those with a smaller one come first."""
     beams: BeamSearchParams | None = None
-    """The search that is asked for, if it is one; `params` have what it has in common with others."""
+    """The search that is asked for, if it is one; `params` have the fields that it shares with other questions."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.params, SamplingParams):
@@ -48,7 +48,7 @@ class Question:
 
 @dataclass(slots=True)
 class Asked:
-    """A question that is being answered. What it has so far can be read at any time in the session's loop."""
+    """A question that is being answered. The collector has the answers so far, for whoever is in the session's loop."""
 
     question: Question
     collector: Collector = field(init=False)
@@ -57,7 +57,7 @@ class Asked:
         self, session: Session, service: Service, on_tokens: Callable[["Asked"], Any] = lambda asked: None
     ) -> RequestOutput:
         """Returns the output once all answers have ended, and calls `on_tokens` whenever there are more tokens. Raises
-        ValueError for what can't be asked, and RuntimeError if there is no answer."""
+        ValueError for a question that can't be answered, and RuntimeError if there is no answer."""
         question = self.question
         self.collector = Collector(question.request_id, question.prompt, question.params, service.tokenizer,
                                    question.lora_request)

@@ -37,7 +37,7 @@ class AsyncLLM(ModelOwner):
         lora_request: LoRARequest | None = None, priority: int = 0,
     ) -> AsyncGenerator[RequestOutput]:
         """Yields the output of a prompt as it grows, as `output_kind` of the parameters says. Who stops reading, or is
-        cancelled, ends the request. Raises ValueError for what can't be asked."""
+        cancelled, ends the request. Raises ValueError for a request that can't be answered."""
         from penstock.offline.asking import Question
         from penstock.offline.prompts import read
         from penstock.offline.streaming import Streamed

@@ -35,7 +35,7 @@ def is_url(name: str) -> bool:
 
 @contextmanager
 def downloaded(name: str) -> Iterator[BinaryIO]:
-    """Yields a file of requests, which can be read several times: what is elsewhere or comes of a pipe is copied first.
+    """Yields a file of requests, which can be read several times: one that is elsewhere, or a pipe, is copied first.
     Raises OSError."""
     if not is_url(name):
         with Path(name).open("rb") as file:
@@ -104,8 +104,8 @@ class AnswerFile:
     @contextmanager
     def opened(cls, name: str) -> Iterator[Self]:
         """Opens the file, a temporary one if it is to be put elsewhere, whose answers are kept if an error ends the
-        block. What a killed run has left of its last line is cut off. Raises NotAnswers for a file that has something
-        else, and OSError."""
+        block. The rest of a last line, which a killed run has left, is cut off. Raises NotAnswers for a file that has
+        something else, and OSError."""
         if is_url(name):
             with tempfile.TemporaryFile(buffering=0) as file:
                 answers = cls(file, name)

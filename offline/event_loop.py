@@ -99,8 +99,8 @@ async def _cancel(tasks: Collection[asyncio.Task[Any]]) -> None:
 
 
 async def in_daemon_thread(work: Any, *arguments: Any) -> Any:
-    """Returns what a function returns that may wait for long, as for a download. Its thread does not keep the process
-    from ending, nor the loop."""
+    """Returns the result of a function that may wait for long, as for a download. Its thread keeps neither the process
+    nor the loop from ending."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()
 

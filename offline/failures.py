@@ -19,8 +19,8 @@ class Refused(NoShards):
 
 
 def as_error(error: Exception) -> Exception:
-    """Returns a ValueError for what the caller has asked for and can't have, a TypeError as it is, and a RuntimeError
-    for all else."""
+    """Returns a ValueError for a request that can't be answered, a TypeError as it is, and a RuntimeError for all other
+    errors."""
     if isinstance(error, TypeError):
         return error
     if isinstance(error, click.ClickException):

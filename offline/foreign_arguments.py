@@ -22,7 +22,7 @@ FOREIGN = {
     "skip_tokenizer_init": Foreign("prompts may be token ids, and answers have a text all the same", (False,)),
     "tokenizer_mode": Foreign("there is one kind of tokenizer", ("auto", "hf")),
     "tokenizer_revision": Foreign("give a directory as `tokenizer`"),
-    "load_format": Foreign("what a file is, it says itself", ("auto", "safetensors", "gguf")),
+    "load_format": Foreign("the form of a file is seen from the file", ("auto", "safetensors", "gguf")),
     "task": Foreign("models generate", ("auto", "generate")),
     "runner": Foreign("models generate", ("auto", "generate")),
     "generation_config": Foreign("parameters that are not given are those of `SamplingParams`", ("vllm",)),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.offline.outputs import Metric
 from penstock.offline.sampling_params import SamplingParams
+from penstock.system import child_environment
 
 if TYPE_CHECKING:
     from penstock.offline.tokenizer import ModelTokenizer
@@ -36,7 +37,8 @@ class ModelOwner:
     ) -> None:
         """Begins to load the model. Raises TypeError for an argument that is not taken, and ValueError for a value that
         is not; where it waits for the model RuntimeError, too, if that can't be started for another reason."""
-        from penstock.offline.model import Model
+        child_environment.quiet()
+        from penstock.offline.model import Model  # which imports gRPC
 
         self._model = Model(self, {
             "model": model, "tokenizer": tokenizer, "tensor_parallel_size": tensor_parallel_size,

@@ -12,7 +12,7 @@ TellEnd = Callable[[RequestOutput], None]
 @contextmanager
 def shown(use_tqdm: bool | Callable[..., Any], number: int, title: str) -> Iterator[TellEnd]:
     """Shows a bar while the block runs, with tokens per second; yields the function to be called with each output.
-    `use_tqdm` may be what makes a bar, in the manner of tqdm."""
+    `use_tqdm` may be a function that makes a bar, as tqdm does."""
     if not use_tqdm:
         yield lambda output: None
         return

@@ -44,7 +44,7 @@ def read_all(prompts: PromptType | Sequence[PromptType]) -> list[Prompt]:
 
 
 def read(prompt: PromptType) -> Prompt:
-    """Returns a prompt in one form. Raises TypeError or ValueError for what is none."""
+    """Returns a prompt in one form. Raises TypeError or ValueError for a value that is no prompt."""
     if isinstance(prompt, str):
         return Prompt(prompt)
     if isinstance(prompt, Mapping):

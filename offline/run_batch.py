@@ -6,29 +6,26 @@ from typing import Any
 import click
 
 from penstock.launcher import without_effect
-from penstock.launcher.config import LauncherConfig
 from penstock.launcher.group_options import refuse_options_of_shards
 from penstock.launcher.option_types import Command, Option
 from penstock.launcher.options import OPTIONS
-from penstock.offline.arguments import MANY, NUM_SEQUENCES, quiet
+from penstock.offline.arguments import ALONE, config_of
 from penstock.offline.batch_files import AnswerFile, NotAnswers, downloaded, is_url, upload
-from penstock.offline.batch_run import Batch, run
 from penstock.offline.failures import NoShards
 from penstock.router import logs
 from penstock.router.fleet.errors import FleetError
 from penstock.router.limits import LimitError
 from penstock.router.text.encoding import TokenizerError
+from penstock.system import child_environment
 from penstock.system.setting import settings
 from penstock.system.settings import LIMITS, MEMORY, MODEL, SHARDS, ServerSettings
 
 FILES = "Files"
 """The group of its own options on the help page."""
-FIXED = {"max_concurrent_requests": MANY, "no_request_logs": True}
-"""Settings that a batch has as they are: it waits for itself alone."""
 OF_ANSWERS = ("model_id", "revision", "dtype", "quantize", "kv_cache_dtype")
 """The options with which a run that goes on must be started again: others change no answer, or few."""
-SHARED = tuple(each.name for each, said, _ in settings(ServerSettings)
-               if said.group in (MODEL, MEMORY, LIMITS, SHARDS) and each.name not in FIXED)
+SHARED = tuple(each.name for each, setting, _ in settings(ServerSettings)
+               if setting.group in (MODEL, MEMORY, LIMITS, SHARDS) and each.name not in ALONE)
 """The options of `penstock serve` that it has, too."""
 
 
@@ -47,11 +44,13 @@ def answer(input_file: str, output_file: str, in_order: bool, **options: Any) ->
     context = click.get_current_context()
     if options["groups"] is not None:
         refuse_options_of_shards(context)
-    options["max_batch_size"] = NUM_SEQUENCES if options["max_batch_size"] is None else options["max_batch_size"]
-    config = quiet(LauncherConfig.from_options(options | FIXED))
+    config = config_of(options)
     logs.configure(config.log_level, json_output=False, has_requests=not config.no_request_logs)
     logs.follow("penstock.launcher", config.launcher_log_level)
     without_effect.tell(context, config.unread_log_levels, config.unread_variables)
+    child_environment.quiet()
+    from penstock.offline.batch_run import Batch, run  # which imports gRPC
+
     try:
         with downloaded(input_file) as source, AnswerFile.opened(output_file) as answers:
             model = "\n".join(f"{name}={options[name]}" for name in OF_ANSWERS)

@@ -40,7 +40,8 @@ T = TypeVar("T")
 
 
 class Session:
-    """Starts the shards of a model, unless `groups` of the settings names others, and what answers with them.
+    """Starts the shards of a model, unless `groups` of the settings names others, and the parts of a router that answer
+    with them.
 
     `live` runs until it is cancelled; then no process, socket or memory is left. `tokenizer` is the name of a model
     whose tokenizer and chat template are used instead of the model's own.
@@ -136,7 +137,7 @@ class Session:
             self._engine.keep_waiting()
 
     async def _make_service(self, stack: AsyncExitStack, config: RouterConfig) -> Service:
-        """Waits for the group, and makes what answers with it."""
+        """Waits for the group, and makes the parts that answer with it."""
         tokenizer: Tokenizer = await in_daemon_thread(load_tokenizer, config)
         stack.callback(tokenizer.close)
         template: ChatTemplate | None = await in_daemon_thread(load_template, config)

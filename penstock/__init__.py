@@ -1,6 +1,6 @@
 """Penstock, a server for large language models; its packages lie beside this folder, which links to them.
 
-What a program uses without a server is imported from here, by vLLM's names."""
+Programs without a server import from here, by vLLM's names."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock import LLM
-from penstock.offline.arguments import MANY, NUM_SEQUENCES, launcher_config
+from penstock.offline.arguments import NO_LIMIT, NUM_SEQUENCES, launcher_config
 
 WRONG: list[tuple[Mapping[str, Any], type[Exception], str]] = [
     ({"moel": "x"}, TypeError, "there is no argument `moel`"),
@@ -71,7 +71,7 @@ def test_an_argument_that_is_not_taken_is_refused_by_name(
     ({"kv_memory": "2MiB", "threads": 3, "device": "cpu"}, {"kv_memory": 2 << 20, "threads": 3, "device": "cpu"}),
     ({"groups": ["127.0.0.1:4000", "127.0.0.1:4001"]}, {"groups": "127.0.0.1:4000,127.0.0.1:4001"}),
     ({"trust_remote_code": False, "enable_prefix_caching": True, "enable_chunked_prefill": None}, {}),
-    ({}, {"max_batch_size": NUM_SEQUENCES, "max_shard_downtime": MANY}),
+    ({}, {"max_batch_size": NUM_SEQUENCES, "max_shard_downtime": NO_LIMIT}),
     ({"max_shard_downtime": 5}, {"max_shard_downtime": 5}),
     ({"groups": "127.0.0.1:4000"}, {"max_shard_downtime": 120}),
     ({"disable_log_stats": False}, {}),
