@@ -14,7 +14,7 @@ from penstock.launcher.cli import main
 from penstock.launcher.config import LauncherConfig
 from penstock.launcher.option_types import Noted, Unsupported
 from penstock.launcher.without_effect import TABLE
-from penstock.offline import run_batch
+from penstock.offline import batch_run
 from penstock.offline.batch_run import Batch
 from penstock.offline.run_batch import SHARED as SHARED_WITH_BATCHES
 from penstock.router import logs
@@ -134,8 +134,8 @@ COMMANDS: dict[str, dict[str, Acts]] = {
         "gap": Idle("--gap 0.1", "--gap is for --policy"), "json_file": Idle("--json x", "--json is for --policy"),
         "llama": Idle("--llama /tmp", "--llama needs --gguf"),
         "gguf": Idle(f"--gguf {__file__}", "--gguf is for --llama, which reads it")},
-    "bench offline": dict.fromkeys(("model", "threads", "rounds", "number", "batch", "prompt", "new", "transformers"),
-                                   ALWAYS),
+    "bench offline": dict.fromkeys(("model", "threads", "rounds", "number", "batch", "prompt", "new", "transformers",
+                                    "vllm"), ALWAYS),
     "bench kernels attention": {"threads": ALWAYS, "rounds": ALWAYS},
     "bench kernels linear": dict.fromkeys(("rows", "threads", "rounds", "contenders", "dtype", "hidden", "layers",
                                            "heads", "kv_heads", "head_size", "inner", "vocab"), ALWAYS),
@@ -181,10 +181,11 @@ async def nothing(config: LauncherConfig, batch: Batch) -> None:
 def invoke(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Result]:
     """Runs a command up to where something would be started."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(logs, "configure", lambda level, json_output: None)
+    monkeypatch.setattr(logs, "configure", lambda level, json_output, has_requests=True: None)
+    monkeypatch.setattr(logs, "follow", lambda name, level: None)
     for module in (launcher, group_launch):
         monkeypatch.setattr(module, "launch", lambda config: 0)
-    monkeypatch.setattr(run_batch, "run", nothing)
+    monkeypatch.setattr(batch_run, "run", nothing)
     (tmp_path / "in").touch()
     monkeypatch.setattr(hub, "find", lambda *_, **__: hub.Checkpoint(Path(MODEL), None))
     return lambda name, *arguments: CliRunner().invoke(main, [*name.split(), *NEEDED[name], *arguments])
