@@ -42,6 +42,27 @@ async def test_who_comes_too_late_is_told_that_it_was_closed(recwarn: pytest.War
     assert not recwarn.list, "coroutines are closed"
 
 
+async def test_who_comes_while_it_closes_is_told_so() -> None:
+    loop, told = EventLoop("test"), list[str]()
+    begun = asyncio.Event()
+    here = asyncio.get_running_loop()
+
+    async def work() -> None:
+        here.call_soon_threadsafe(begun.set)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            try:
+                loop.submit(asyncio.sleep(0))
+            except RuntimeError as error:
+                told.append(str(error))
+
+    loop.submit(work())
+    await begun.wait()
+    await asyncio.to_thread(loop.close)
+    assert told == ["the LLM is closed"]
+
+
 async def test_who_waits_for_a_model_is_told_that_it_was_closed() -> None:
     session = Session(launcher_config({"model": "/nowhere"}))
     living = asyncio.create_task(session.live())
