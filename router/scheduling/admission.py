@@ -3,7 +3,7 @@
 from collections.abc import Sequence as Items
 
 from penstock.router.scheduling.adapter_fairness import AdapterFairness
-from penstock.router.scheduling.background import Background, of_class
+from penstock.router.scheduling.background import Background
 from penstock.router.scheduling.batch import Batch
 from penstock.router.scheduling.batching import Batching
 from penstock.router.scheduling.sequence import Sequence
@@ -36,7 +36,9 @@ class AdmissionRound:
         self._reserve = sum(memory.reserve_of(s) for s in batch.running if is_of_background or not s.is_background)
         if is_of_background and batch.running:
             self._reserve += KEPT_FOR_GROWTH * background.kept_blocks
-        self._coming = {memory.coming(s) for s in batch.running if not s.is_undecided}
+        # Others wait for no block of the background, which hardly comes on beside them: they compute it themselves.
+        self._coming = {memory.coming(s) for s in batch.running
+                        if not s.is_undecided and (is_of_background or not s.is_background)}
         self._adapters = AdapterFairness(batch.adapters, MAX_PASSED)
         self._passed: list[Sequence] = []
         self.is_overdue = False
@@ -101,8 +103,9 @@ class AdmissionRound:
 
 def others_wait(sequence: Sequence, batch: Batch, waiting: Items[Sequence], suspects: Suspects) -> bool:
     """Tells whether others of a sequence's class could compute a prompt with what it leaves of a step's budget."""
-    could_admit = batch.free_slots and not all(
-        suspects.holds(each) or each.is_undecided or not batch.adapters.is_loaded(each.adapter)
-        for each in of_class(waiting, sequence.is_background))
-    running = of_class(batch.running, sequence.is_background)
-    return bool(could_admit) or any(each.is_prefilling for each in running if each is not sequence)
+    is_background = sequence.is_background
+    return (bool(batch.free_slots) and not all(
+        each.is_background is not is_background or suspects.holds(each) or each.is_undecided
+        or not batch.adapters.is_loaded(each.adapter) for each in waiting
+    )) or any(each.is_prefilling and each.is_background is is_background
+             for each in batch.running if each is not sequence)

@@ -7,10 +7,9 @@ When nobody else has been there for a while it has everything.
 """
 
 import math
-from bisect import bisect_right
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence as Items
-from itertools import takewhile
+from operator import attrgetter
 
 from penstock.router.scheduling.adapter_fairness import adapter_victim
 from penstock.router.scheduling.batch import Batch
@@ -30,6 +29,7 @@ WEIGHT = 0.1
 """The weight of the newest step among those with prompts of others."""
 KEPT_PART = 8
 """The part of the slots and of the blocks that is kept free for others, as a divisor."""
+_is_background = attrgetter("is_background")
 
 
 class Background:
@@ -57,8 +57,11 @@ class Background:
         """Preempts sequences of the background, the last first, as far as others wait for the slots, the blocks and the
         adapters' memory that they hold, or may come for them."""
         batch, memory = self._batch, self._batch.memory
-        others = [each for each in takewhile(lambda each: not each.is_background, waiting)
-                  if not self._suspects.holds(each)]
+        if not (has_background(waiting) or has_background(batch.running)):
+            if waiting or batch.running:
+                self._quiet_seconds = 0.0
+            return
+        others = [each for each in of_class(waiting, False) if not self._suspects.holds(each)]
         if others or (batch.running and not batch.running[0].is_background):
             self._quiet_seconds = 0.0
         elif self.is_alone:
@@ -70,9 +73,15 @@ class Background:
         while len(batch.running) > least and batch.running[-1].is_background and not (
                 batch.num_slots_coming >= slots and batch.num_blocks_coming >= blocks):
             batch.evict(batch.running[-1])
-        for each in others:
-            while (victim := adapter_victim(each, of_class(batch.running, True), batch.adapters)) is not None:
+        for each in others if has_background(batch.running) else ():
+            while (victim := self._adapter_victim(each)) is not None:
                 batch.evict(victim)
+
+    def _adapter_victim(self, sequence: Sequence) -> Sequence | None:
+        """Returns the last of the background whose adapter leaves no room for that of another one that waits."""
+        if not self._batch.adapters.is_crowded_out(sequence.adapter):
+            return None
+        return adapter_victim(sequence, of_class(self._batch.running, True), self._batch.adapters)
 
     @property
     def kept_blocks(self) -> int:
@@ -104,6 +113,12 @@ class Background:
         return min(builder.budget, max(1, fitting))
 
 
-def of_class(sequences: Iterable[Sequence], is_background: bool) -> list[Sequence]:
-    """Returns those that are of the background, or all others."""
-    return [sequence for sequence in sequences if sequence.is_background is is_background]
+def has_background(sequences: Items[Sequence]) -> bool:
+    """Tells whether any of these, in their order, is of the background."""
+    return bool(sequences) and sequences[-1].is_background
+
+
+def of_class(sequences: Items[Sequence], is_background: bool) -> list[Sequence]:
+    """Returns those of these, in their order, that are of the background, or all others."""
+    first = bisect_left(sequences, True, key=_is_background) if has_background(sequences) else len(sequences)
+    return [*(sequences[first:] if is_background else sequences[:first])]

@@ -1,12 +1,11 @@
 """Whose turn it is where a step passes through several stages: they are busy only while other steps follow it."""
 
-from collections.abc import Collection
 from collections.abc import Sequence as Items
 
 from penstock.router.scheduling.sequence import Sequence
 
 
-def next_microbatch(running: Items[Sequence], number: int, has_more: bool) -> Collection[Sequence]:
+def next_microbatch(running: Items[Sequence], number: int, has_more: bool) -> Items[Sequence]:
     """Returns the running sequences, in their order, that the next step may have rows of.
 
     With several turns a sequence decodes in one of so many steps, of which as many are in flight: so none of them waits

@@ -27,7 +27,7 @@ from penstock.contract.row import Row
 from penstock.contract.step_result import StepResult
 from penstock.router.scheduling.adapter_fairness import adapter_victim, wanted_adapters
 from penstock.router.scheduling.admission import MAX_PASSED, AdmissionRound, others_wait
-from penstock.router.scheduling.background import Background, of_class
+from penstock.router.scheduling.background import Background, has_background, of_class
 from penstock.router.scheduling.batch import Batch, by_order
 from penstock.router.scheduling.batching import Batching, Continuous
 from penstock.router.scheduling.cached_block import Node
@@ -120,7 +120,7 @@ class Scheduler:
             self._background.make_way(self._waiting)
             ready = next_microbatch(batch.running, self._num_microbatches, bool(self._waiting and batch.free_slots))
             self._plan_class(ready, builder, is_background=False)
-            if any(each and each[-1].is_background for each in (batch.running, self._waiting)):
+            if has_background(batch.running) or has_background(self._waiting):
                 self._limit_background(builder)
                 self._plan_class(ready, builder, is_background=True)
         if not builder.rows:
@@ -136,7 +136,7 @@ class Scheduler:
         """How many tokens the next step may have: also room for a chunk beside a row of each sequence that runs."""
         return min(max(self.budget.tokens, self.num_running + GRAIN), self._max_step_tokens)
 
-    def _plan_class(self, ready: Collection[Sequence], builder: PlanBuilder, is_background: bool) -> None:
+    def _plan_class(self, ready: Items[Sequence], builder: PlanBuilder, is_background: bool) -> None:
         """Adds the rows of those that are of the background, or of all others: of some that run and may have one, and
         of those that begin to run."""
         ready = of_class(ready, is_background)
@@ -163,7 +163,7 @@ class Scheduler:
             builder.budget = min(builder.budget, self.speculation.samples_left(builder.rows))
 
     def _choose_guesses(
-        self, ready: Collection[Sequence], builder: PlanBuilder, is_background: bool
+        self, ready: Items[Sequence], builder: PlanBuilder, is_background: bool
     ) -> dict[int, tuple[int, ...]]:
         """Chooses which guesses of a class to verify. They leave a token for each sequence."""
         assert self.speculation is not None

@@ -129,6 +129,25 @@ def test_a_step_with_others_takes_little_longer_for_the_background(per_token: fl
     assert most == 1 or 1 + per_token * (1 + most) <= LENGTHENING * (1 + per_token)
 
 
+@pytest.mark.parametrize("is_crowded", [False, True])
+def test_nobody_waits_for_a_prompt_that_the_background_computes(is_crowded: bool) -> None:
+    """A line and a request have one prompt but for its end, and the line has begun with it. One other decodes; where it
+    is crowded, one more comes at each step."""
+    scheduler = Scheduler(block_size=16, num_blocks=2000, max_slots=32, max_step_tokens=512)
+    told(scheduler, 1.0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+    scheduler.add(make_sequence(1, max_new=1000))
+    own_step(scheduler)
+    prompt = list(range(50_000, 51_000))
+    scheduler.add(make_sequence(2, tokens=[*prompt, 1], priority=BACKGROUND))
+    own_step(scheduler)
+    scheduler.add(request := make_sequence(3, tokens=[*prompt, 2]))
+    for id in range(4, 9):
+        if is_crowded:
+            scheduler.add(make_sequence(id, length=100, max_new=2))
+        own_step(scheduler)
+    assert len(request.tokens) > request.prompt_length
+
+
 def test_others_are_expected_back_for_a_moment_in_which_one_step_at_a_time_is_planned() -> None:
     scheduler = make_scheduler(max_slots=16, max_step_tokens=64)
     scheduler.add(make_sequence(1, max_new=1))
