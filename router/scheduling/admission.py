@@ -22,7 +22,8 @@ class AdmissionRound:
 
     A sequence runs if there are blocks for all its tokens and, for each sequence that runs, one more to grow. One whose
     next block is being computed by a running sequence waits for that block, and then shares it. One that finds no
-    memory is passed by later ones, `MAX_PASSED` times at most. `batching` says whether any may join the batch. Those of
+    memory is passed by later ones, `MAX_PASSED` times at most, unless it is of the background and would find none even
+    if nobody else of it ran. `batching` says whether any may join the batch. Those of
     the background have a round of their own, in which a part of slots and blocks is not to be had. Its blocks have been
     taken from it before the others' round, where others need them.
     """
@@ -34,8 +35,8 @@ class AdmissionRound:
         memory = self._memory = batch.memory
         self._background = background if is_of_background else None
         self._reserve = sum(memory.reserve_of(s) for s in batch.running if is_of_background or not s.is_background)
-        if is_of_background and batch.running:
-            self._reserve += KEPT_FOR_GROWTH * background.kept_blocks
+        if is_of_background:
+            self._reserve += self._kept_for_others
         # Others wait for no block of the background, which hardly comes on beside them: they compute it themselves.
         self._coming = {memory.coming(s) for s in batch.running
                         if not s.is_undecided and (is_of_background or not s.is_background)}
@@ -76,9 +77,27 @@ class AdmissionRound:
         if self._memory.has_room(sequence, matched, self._reserve):
             return None
         self._batching.seal()
-        self._passed.append(sequence)
-        self.is_overdue = sequence.num_passed >= MAX_PASSED
+        if not (sequence.num_passed >= MAX_PASSED and not self._may_fit(sequence)):
+            self._passed.append(sequence)
+            self.is_overdue = sequence.num_passed >= MAX_PASSED
         return WaitReason.MEMORY
+
+    @property
+    def _kept_for_others(self) -> int:
+        """How many blocks stay free as one of the background begins."""
+        assert self._background is not None
+        kept = KEPT_FOR_GROWTH * self._background.kept_blocks if self._batch.running else 0
+        return kept + self._background.due_blocks
+
+    def _may_fit(self, sequence: Sequence) -> bool:
+        """Tells whether there would be room for a waiting sequence if all those of its class let go of theirs. The
+        background's others may be there for ever, and one that does not fit beside them keeps none from running."""
+        if self._background is None:
+            return True
+        memory = self._memory
+        held = sum(len(each.blocks) + memory.reserve_of(each) for each in self._batch.running if not each.is_background)
+        needed = memory.blocks_for(len(sequence.tokens))
+        return needed <= memory.pool.num_blocks - held - self._kept_for_others
 
     def would_have_room(self, sequence: Sequence, undecided: Items[Sequence]) -> bool:
         """Tells whether there would be blocks for a waiting sequence if undecided beams let go of all that they have

@@ -42,6 +42,8 @@ class Background:
         self._quiet_seconds = math.inf
         self._prompt_tokens = 1.0
         """How many tokens steps with prompts of others had lately."""
+        self._due_slots = self.due_blocks = 0
+        """For how many slots and blocks others wait."""
 
     @property
     def is_alone(self) -> bool:
@@ -61,21 +63,30 @@ class Background:
             if waiting or batch.running:
                 self._quiet_seconds = 0.0
             return
+        self.note_due(waiting)
         others = [each for each in of_class(waiting, False) if not self._suspects.holds(each)]
         if others or (batch.running and not batch.running[0].is_background):
             self._quiet_seconds = 0.0
         elif self.is_alone:
             return
-        slots = len(others) + self._kept_slots
-        blocks = self.kept_blocks + sum(memory.blocks_for(len(each.tokens)) + 1 for each in others) + sum(
+        slots = self._due_slots + self._kept_slots
+        blocks = self.due_blocks + self.kept_blocks + sum(
             memory.reserve_of(each) for each in batch.running if not each.is_background)
-        least = 0 if others else 1
+        least = 0 if self._due_slots else 1
         while len(batch.running) > least and batch.running[-1].is_background and not (
                 batch.num_slots_coming >= slots and batch.num_blocks_coming >= blocks):
             batch.evict(batch.running[-1])
         for each in others if has_background(batch.running) else ():
             while (victim := self._adapter_victim(each)) is not None:
                 batch.evict(victim)
+
+    def note_due(self, waiting: Items[Sequence]) -> None:
+        """Notes for how many slots and blocks others wait: those that would run if they had them."""
+        able = [each for each in of_class(waiting, False)
+                if not (self._suspects.holds(each) or each.is_undecided)
+                and self._batch.adapters.is_loaded(each.adapter)]
+        self._due_slots = len(able)
+        self.due_blocks = sum(self._batch.memory.blocks_for(len(each.tokens)) + 1 for each in able)
 
     def _adapter_victim(self, sequence: Sequence) -> Sequence | None:
         """Returns the last of the background whose adapter leaves no room for that of another one that waits."""
@@ -92,7 +103,7 @@ class Background:
     def has_slot(self) -> bool:
         """Whether one more sequence of the background may have a slot."""
         kept = 0 if self.is_alone or not self._batch.running else self._kept_slots
-        return len(self._batch.free_slots) > kept
+        return len(self._batch.free_slots) > kept + self._due_slots
 
     def tokens_beside(self, builder: PlanBuilder, is_first: bool) -> int:
         """Returns how many tokens the rows of the background may have in a step that has those of all others.

@@ -157,7 +157,8 @@ class Scheduler:
             add_forks(self.speculation, self._batch, builder)
 
     def _limit_background(self, builder: PlanBuilder) -> None:
-        """Limits the step's budget to as many tokens as the background may have."""
+        """Limits the step's budget to as many tokens as the background may have, beside the rows of all others."""
+        self._background.note_due(self._waiting)
         builder.budget = self._background.tokens_beside(builder, is_first=not self._in_flight)
         if self.speculation is not None and builder.rows:  # of which some may bring guesses, and many samples
             builder.budget = min(builder.budget, self.speculation.samples_left(builder.rows))

@@ -5,6 +5,7 @@ import pytest
 from penstock.contract.plan import Plan
 from penstock.router.scheduling.background import KEPT_PART, LENGTHENING, MOMENT_SECONDS, PART_OF_PROMPT
 from penstock.router.scheduling.priorities import BACKGROUND
+from penstock.router.scheduling.residency import Residency
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence, Status
 from penstock.router.scheduling.speculation.speculation import Speculation
@@ -146,6 +147,35 @@ def test_nobody_waits_for_a_prompt_that_the_background_computes(is_crowded: bool
             scheduler.add(make_sequence(id, length=100, max_new=2))
         own_step(scheduler)
     assert len(request.tokens) > request.prompt_length
+
+
+@pytest.mark.parametrize(("length", "num_left"), [(900, 1), (500, 0)])
+def test_a_line_that_fits_beside_no_other_stops_none_and_one_that_would_gets_its_turn(
+    length: int, num_left: int
+) -> None:
+    scheduler = Scheduler(block_size=16, num_blocks=64, max_slots=16, max_step_tokens=256)
+    told(scheduler, 0.0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
+    scheduler.add(make_sequence(1, 16, 800))
+    own_step(scheduler)
+    scheduler.add(line(2, length=length, max_new=4))
+    for id in range(3, 103):
+        scheduler.add(line(id, length=8, max_new=3))
+    for _ in range(200):
+        own_step(scheduler)
+    assert scheduler.num_waiting == num_left
+
+
+def test_lines_make_no_way_for_those_that_wait_for_an_adapter() -> None:
+    adapters = Residency(1000)
+    adapters.know(2, 100)
+    scheduler = Scheduler(block_size=16, num_blocks=2000, max_slots=8, max_step_tokens=512, adapters=adapters)
+    for id in range(1, 8):
+        scheduler.add(make_sequence(id, adapter=2))
+    lines = [line(id) for id in range(10, 15)]
+    for each in lines:
+        scheduler.add(each)
+    while any(each.status is not Status.FINISHED for each in lines):
+        assert not own_step(scheduler).preempted
 
 
 def test_others_are_expected_back_for_a_moment_in_which_one_step_at_a_time_is_planned() -> None:
