@@ -100,7 +100,7 @@ class AdapterLoader:
         if self._loss is not None:
             raise self._loss
         if self._adapters and not self._suspects:
-            orders = self._scheduler.order_adapters()
+            orders = self._scheduler.order_adapters(time.monotonic())
             for number in orders.unload:
                 self._start(self._unload(number))
             for number in orders.load:

@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 
 RECONNECT_SECONDS = 0.05
 """The pause between two attempts to open a group, in seconds, when the group answers but is lost again at once."""
+LOOK_SECONDS = 1.0
+"""How often it is looked, while nothing runs, whether those that wait have room: time makes some for adapters, too."""
 MAY_CHANGE = ("num_blocks", "first_blocks", "step_tokens", "numerics", "memory_id")
 """The facts that may have changed when the group is back."""
 
@@ -239,10 +241,12 @@ class Engine:
             self._commit(await self._fleet.next_result())
 
     async def _rest(self) -> None:
-        """Waits for something to do. Raises FleetError if the group is lost meanwhile, so that `has_group` tells."""
+        """Waits for something to do, or for a while if sequences wait. Raises FleetError if the group is lost
+        meanwhile, so that `has_group` tells."""
         tasks = _, end = asyncio.create_task(self._work.wait()), asyncio.create_task(self._fleet.end())
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED,
+                               timeout=LOOK_SECONDS if self._scheduler.num_waiting else None)
             if end.done():
                 await end
         finally:

@@ -24,7 +24,7 @@ class AdapterFairness:
         if not sequence.adapter:
             return True
         if not self._residency.is_loaded(sequence.adapter):
-            if self._residency.state(sequence.adapter) is AdapterState.KNOWN:
+            if self._residency.state(sequence.adapter) is AdapterState.KNOWN and may_fit(sequence, self._residency):
                 self._passed.append(sequence)
             return False
         return all(older.num_passed < self._most for older in self._passed)
@@ -49,5 +49,12 @@ def wanted_adapters(waiting: Iterable[Sequence], residency: Residency, most: int
     for sequence in waiting:
         if sequence.adapter:
             yield sequence.adapter
-            if sequence.num_passed >= most and not residency.is_loaded(sequence.adapter):
+            if sequence.num_passed >= most and not residency.is_loaded(sequence.adapter) and may_fit(
+                    sequence, residency):
                 return
+
+
+def may_fit(sequence: Sequence, residency: Residency) -> bool:
+    """Tells whether there would be room for a sequence's adapter if all others of its class let go of theirs. One of
+    the background that does not fit beside those of others keeps none from running."""
+    return not sequence.is_background or residency.fits_beside_others(sequence.adapter)

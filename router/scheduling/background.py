@@ -14,12 +14,11 @@ from operator import attrgetter
 from penstock.router.scheduling.adapter_fairness import adapter_victim
 from penstock.router.scheduling.batch import Batch
 from penstock.router.scheduling.plan_builder import PlanBuilder
+from penstock.router.scheduling.priorities import MOMENT_SECONDS
 from penstock.router.scheduling.sequence import Sequence
 from penstock.router.scheduling.speculation.step_cost import StepCost
 from penstock.router.scheduling.suspects import Suspects
 
-MOMENT_SECONDS = 10.0
-"""For how long, of the time of steps, others are expected back after they have left."""
 LENGTHENING = 1.1
 """How much longer a step may take for the background's rows in it, as a factor."""
 PART_OF_PROMPT = 0.5
@@ -47,7 +46,7 @@ class Background:
 
     @property
     def is_alone(self) -> bool:
-        """Whether nobody else is there, or was a moment ago."""
+        """Whether nobody else is there, or was a moment ago, by the time of steps."""
         return self._quiet_seconds >= MOMENT_SECONDS
 
     def observe(self, num_tokens: int, seconds: float) -> None:

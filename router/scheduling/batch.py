@@ -69,7 +69,7 @@ class Batch:
         sequence.slot = slot
         sequence.prefill_end = len(sequence.tokens)
         sequence.num_passed = 0
-        self.adapters.hold(sequence.adapter)
+        self.adapters.hold(sequence.adapter, sequence.is_background)
         insort(self.running, sequence, key=by_order)
 
     def grow(self, sequence: Sequence, length: int, is_alone: bool = False) -> bool:
@@ -124,7 +124,7 @@ class Batch:
             if (copy := self._copies.pop(sequence, None)) is not None:
                 self.memory.cache.release([copy.source])
             self.memory.release(sequence)
-            self.adapters.release(sequence.adapter)
+            self.adapters.release(sequence.adapter, sequence.is_background)
             self._clear(sequence.slot, is_known=sequence.num_blocks_sent > 0)
         sequence.slot = None
         sequence.is_verifying = False

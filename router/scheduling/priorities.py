@@ -15,6 +15,8 @@ MIN_PRIORITY, MAX_PRIORITY = -100, 100
 """Of requests of clients, whose priority is 0 if they name none."""
 BACKGROUND = 2**40
 """The priority of requests that get only slots, blocks and time that nobody else waits for: lines of batches."""
+MOMENT_SECONDS = 10.0
+"""For how long others than the background are expected back after they have left."""
 
 
 def place_of(age: int, priority: int) -> tuple[int, int]:

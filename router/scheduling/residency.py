@@ -1,14 +1,18 @@
 """Which adapters (LoRA) the shards hold, within a budget of bytes: loaded on first use, let go of when others need the
-room and no sequence uses them, the least recently used first.
+room and no sequence uses them, the least recently used first. Those that the background wants get only room that no
+others use, or have used a moment ago, for they are expected back.
 
 An adapter is a number here; 0 stands for none. It is known, loading, loaded or unloading. The one who drives the shards
 asks for `orders`, carries them out in any order, and tells what came of each.
 """
 
+import math
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
+
+from penstock.router.scheduling.priorities import MOMENT_SECONDS
 
 
 class AdapterState(Enum):
@@ -40,6 +44,10 @@ class _Resident:
     state: AdapterState = AdapterState.LOADING
     num_holders: int = 0
     """How many sequences with a slot use it: no step that names one of them is in flight any more once it is 0."""
+    num_others: int = 0
+    """How many of them are not of the background."""
+    others_left_at: float = -math.inf
+    """When the last of those let go of it."""
 
 
 class Residency:
@@ -47,6 +55,8 @@ class Residency:
 
     def __init__(self, budget: int = 0) -> None:
         self.budget = budget
+        self.now = 0.0
+        """The time, in seconds, when orders were last asked for."""
         self.num_used = 0
         """The bytes of all adapters that are not merely known."""
         self._sizes: dict[int, int] = {}
@@ -92,25 +102,42 @@ class Residency:
         held = sum(each.num_bytes for key, each in self._residents.items() if each.num_holders and key != number)
         return bool(number) and held + self._sizes[number] > self.budget
 
-    def hold(self, number: int) -> None:
+    def fits_beside_others(self, number: int) -> bool:
+        """Tells whether there is room for an adapter beside those that are kept for others than the background."""
+        kept = sum(self._sizes[key] for key in self._kept() if key != number)
+        return kept + self._sizes[number] <= self.budget
+
+    def _kept(self) -> list[int]:
+        """Returns the adapters that others than the background use, or have used a moment ago."""
+        return [number for number, each in self._residents.items()
+                if each.num_others or self.now - each.others_left_at < MOMENT_SECONDS]
+
+    def hold(self, number: int, is_background: bool = False) -> None:
         """Notes that a sequence gets a slot."""
         if number:
             assert self.is_loaded(number), f"adapter {number} is used, and {self.state(number).value}"
             self._residents[number].num_holders += 1
+            self._residents[number].num_others += not is_background
             self._residents.move_to_end(number)
 
-    def release(self, number: int) -> None:
+    def release(self, number: int, is_background: bool = False) -> None:
         """Notes that the slot of a sequence is free."""
         if number:
-            self._residents[number].num_holders -= 1
+            resident = self._residents[number]
+            resident.num_holders -= 1
+            if not is_background:
+                resident.num_others -= 1
+                resident.others_left_at = self.now
             self._residents.move_to_end(number)
 
-    def orders(self, wanted: Iterable[int]) -> AdapterOrders:
-        """Says what to load and unload next, for sequences that wait and want these, the oldest first.
+    def orders(self, wanted: Iterable[int], of_background: Iterable[int] = ()) -> AdapterOrders:
+        """Says what to load and unload next, for sequences that wait and want these, the oldest first, and then for
+        those of the background.
 
         An older one's adapter takes the room of a younger one's. Nothing is unloaded before that makes enough room.
         """
-        queue = list(dict.fromkeys(wanted))
+        others = dict.fromkeys(wanted)
+        queue = list(others | dict.fromkeys(of_background))
         load: list[int] = []
         unload, self._leftovers = self._leftovers, []
         unload += self._begin_unload([number for number in self._idle(queue) if number in self._dropped])
@@ -126,17 +153,18 @@ class Residency:
                 free = -missing
                 load.append(number)
                 continue
-            victims = self._victims(missing - coming, queue[:index], queue[index:])
+            spared = queue[:index] if number in others else [*queue[:index], *self._kept()]
+            victims = self._victims(missing - coming, spared, queue[index:])
             if victims is not None:
                 unload += self._begin_unload(victims)
                 # What is free now, and a part of what will be, is this one's: younger ones get none of it.
                 free, coming = 0, coming + sum(self._sizes[each] for each in victims) - missing
         return AdapterOrders(tuple(load), tuple(unload))
 
-    def _victims(self, missing: int, older: Collection[int], younger: Collection[int]) -> list[int] | None:
+    def _victims(self, missing: int, spared: Collection[int], younger: Collection[int]) -> list[int] | None:
         """Returns which adapters to unload for so many bytes; None if all that can be unloaded are not enough."""
         victims: list[int] = []
-        for number in sorted(self._idle(older), key=lambda each: each in younger):
+        for number in sorted(self._idle(spared), key=lambda each: each in younger):
             if missing <= 0:
                 break
             victims.append(number)

@@ -283,8 +283,7 @@ class Scheduler:
 
     def finish(self, sequence_id: int, reason: FinishReason) -> None:
         """Ends a sequence, which gets no more rows. Does nothing if it has ended."""
-        sequence = self._sequences.pop(sequence_id, None)
-        if sequence is None:
+        if (sequence := self._sequences.pop(sequence_id, None)) is None:
             return
         if sequence.status is Status.WAITING:
             self._waiting.remove(sequence)
@@ -364,10 +363,12 @@ class Scheduler:
         are not among them, unless `bound_too`."""
         return [s.id for s in sorted(self._sequences.values(), key=by_order) if bound_too or not s.record.is_narrowed]
 
-    def order_adapters(self) -> AdapterOrders:
-        """Says which adapters the shards are to load and unload next, for the sequences that wait."""
-        return self.adapters.orders(
-            wanted_adapters(self.suspects.may_run(self._waiting), self.adapters, MAX_PASSED))
+    def order_adapters(self, now: float = 0.0) -> AdapterOrders:
+        """Says which adapters the shards are to load and unload next, for those that wait. `now` is in seconds."""
+        self.adapters.now = now
+        waiting = [*self.suspects.may_run(self._waiting)]
+        return self.adapters.orders(*(wanted_adapters(of_class(waiting, is_background), self.adapters, MAX_PASSED)
+                                      for is_background in (False, True)))
 
     def observe(self, plan: Plan, result: StepResult) -> None:
         """Takes in how long a step took, from which the sizes of the next ones follow."""

@@ -166,6 +166,8 @@ FAULTS = (
     Fault("adapters", "an-adapter-is-loaded-at-once", "router/scheduling/residency.py",
           "is AdapterState.LOADED\n\n    def is_crowded_out", "is not AdapterState.KNOWN\n\n    def is_crowded_out",
           _SCHEDULING),
+    Fault("adapters", "lines-unload-what-others-have-just-used", "router/scheduling/residency.py",
+          "[*queue[:index], *self._kept()]", "queue[:index]", ("tests/router/scheduling/test_adapters.py",)),
     Fault("adapters", "never-its-turn", "router/scheduling/adapter_fairness.py",
           "                older.num_passed += 1\n", "                pass\n", _SCHEDULING),
     Fault("scheduler", "a-place-without-age", "router/scheduling/priorities.py",

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from penstock.router.engine.engine import Engine
 from penstock.router.engine.request import Request
 from penstock.router.errors import AdapterNotFound, GenerationError
 from penstock.router.fleet.errors import FleetError
+from penstock.router.scheduling.priorities import BACKGROUND
 from tests.adapter_inputs import number_in
 from tests.eventually import until
 from tests.fakes import ScriptedFleet
@@ -280,3 +282,17 @@ async def test_names_that_come_and_go_are_forgotten(
         assert len(registry.removed) == kept
         with pytest.raises(AdapterNotFound):
             registry.named(f"n{num_names - 1}")
+
+
+async def test_a_line_gets_its_adapter_once_nobody_is_expected_back_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is room for one, and nothing runs any more that would let time pass."""
+    monkeypatch.setattr("penstock.router.engine.engine.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("penstock.router.scheduling.residency.MOMENT_SECONDS", 0.2)
+    registry = make_registry(tmp_path, "a", "b", room=1)
+    async with running(registry) as (engine, fleet):
+        await collect(submit(engine, await request(registry, "a")))
+        line = replace(await request(registry, "b"), priority=BACKGROUND)
+        assert len(await collect(submit(engine, line))) == 5
+        assert len(fleet.loads) == 2

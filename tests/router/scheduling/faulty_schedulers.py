@@ -125,7 +125,7 @@ class AdapterFreeWhenFinished(Scheduler):
         sequence = self._sequences.get(sequence_id)
         super().finish(sequence_id, reason)
         if sequence is not None and sequence.in_flight:
-            self.adapters.release(sequence.adapter)
+            self.adapters.release(sequence.adapter, sequence.is_background)
             sequence.adapter = 0
 
 
@@ -363,5 +363,5 @@ class _ForgetsHolders(Residency):
             each.num_holders = 0
         return super()._idle(spared)
 
-    def release(self, number: int) -> None:
+    def release(self, number: int, is_background: bool = False) -> None:
         """Counts nothing."""

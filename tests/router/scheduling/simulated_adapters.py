@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from penstock.contract.side_inputs import namespace_of
+from penstock.router.scheduling.priorities import MOMENT_SECONDS
 from penstock.router.scheduling.residency import Residency
 from penstock.router.scheduling.scheduler import Scheduler
 from tests.adapter_inputs import adapter_input
@@ -28,12 +29,14 @@ class SimulatedAdapters:
             self.residency.know(number, size)
         self.pending: list[tuple[int, bool, int]] = []
         """The turns left, whether it is to be loaded, and the number."""
+        self.now = 0.0
         self._counts = counts
         self._fail = fail
 
-    def order(self, scheduler: Scheduler) -> None:
-        """Takes the orders that the scheduler has now."""
-        orders = scheduler.order_adapters()
+    def order(self, scheduler: Scheduler, is_idle: bool = False) -> None:
+        """Takes the orders that the scheduler has a little later, or much later if nothing else is to be done."""
+        self.now += MOMENT_SECONDS if is_idle and not self.pending else 0.5
+        orders = scheduler.order_adapters(self.now)
         self.pending += [(self.random.randint(0, MAX_DELAY), True, number) for number in orders.load]
         self.pending += [(self.random.randint(0, MAX_DELAY), False, number) for number in orders.unload]
 

@@ -184,7 +184,7 @@ class Simulation:
         due = {oldest.id} if oldest and is_due else set()
         plan = self.scheduler.plan()
         if plan is None:
-            self.adapters.order(self.scheduler)
+            self.adapters.order(self.scheduler, is_idle=not self.in_flight)
         self.untold |= {c.sequence.id for c in running if c.sequence.status is not Status.RUNNING}
         flight = self.flight(plan) if plan is not None else None
         named = {client.sequence.id for client, _, _ in flight.rows} if flight is not None else set()

@@ -3,11 +3,12 @@
 from penstock.contract.plan import Plan
 from penstock.router.scheduling.admission import MAX_PASSED
 from penstock.router.scheduling.finish_reason import FinishReason
+from penstock.router.scheduling.priorities import BACKGROUND, MOMENT_SECONDS
 from penstock.router.scheduling.residency import AdapterOrders, Residency
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence
 from tests.adapter_inputs import adapter_input, number_in
-from tests.router.scheduling.small_schedulers import GREEDY, answer, planned, step
+from tests.router.scheduling.small_schedulers import GREEDY, answer, make_sequence, planned, step
 
 
 def make(budget: int, *sizes: int, max_slots: int = 4) -> Scheduler:
@@ -26,8 +27,8 @@ def add(scheduler: Scheduler, id: int, adapter: int = 0, max_new: int = 8) -> Se
     return sequence
 
 
-def carry_out(scheduler: Scheduler) -> AdapterOrders:
-    orders = scheduler.order_adapters()
+def carry_out(scheduler: Scheduler, now: float = 0.0) -> AdapterOrders:
+    orders = scheduler.order_adapters(now)
     for number in orders.unload:
         scheduler.adapters.unloaded(number)
     for number in orders.load:
@@ -138,3 +139,34 @@ def test_a_suspect_that_runs_alone_gets_room_for_its_adapter():
     assert carry_out(scheduler) == AdapterOrders(load=(1,))
     plan = planned(scheduler)
     assert (admitted(plan), plan.preempted) == ([2], (1,))
+
+
+def test_adapters_that_others_have_just_used_stay_though_the_background_waits():
+    """There is room for one. Adapter 1 is used at 100 s, and a line wants adapter 2."""
+    scheduler = make(2, 2, 2)
+    scheduler.order_adapters(100.0)
+    scheduler.add(make_sequence(0, max_new=1, adapter=1))
+    carry_out(scheduler, 100.0)
+    scheduler.add(make_sequence(1, adapter=2, priority=BACKGROUND))
+    step(scheduler, 7)
+    assert not scheduler.order_adapters(100.0 + MOMENT_SECONDS - 1)
+    assert carry_out(scheduler, 100.0 + MOMENT_SECONDS) == AdapterOrders(unload=(1,))
+    assert carry_out(scheduler, 100.0 + MOMENT_SECONDS) == AdapterOrders(load=(2,))
+    assert admitted(planned(scheduler)) == [1]
+
+
+def test_a_line_whose_adapter_has_no_room_beside_those_of_others_stops_no_other_line():
+    """Another request holds adapter 1, which lines use, too; a line before them wants adapter 2. There is room for one,
+    and for one line."""
+    scheduler = make(2, 2, 2, max_slots=2)
+    scheduler.add(make_sequence(0, max_new=300, adapter=1))
+    carry_out(scheduler)
+    scheduler.add(make_sequence(1, adapter=2, priority=BACKGROUND))
+    lines = [make_sequence(id, 1, 1, adapter=1, priority=BACKGROUND) for id in range(2, MAX_PASSED + 12)]
+    for each in lines:
+        scheduler.add(each)
+    for _ in range(200):
+        plan = planned(scheduler)
+        scheduler.commit(answer(plan, *[7] * sum(row.is_sampled for row in plan.rows)))
+        carry_out(scheduler)
+    assert scheduler.num_waiting == 1

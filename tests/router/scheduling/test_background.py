@@ -3,8 +3,8 @@
 import pytest
 
 from penstock.contract.plan import Plan
-from penstock.router.scheduling.background import KEPT_PART, LENGTHENING, MOMENT_SECONDS, PART_OF_PROMPT
-from penstock.router.scheduling.priorities import BACKGROUND
+from penstock.router.scheduling.background import KEPT_PART, LENGTHENING, PART_OF_PROMPT
+from penstock.router.scheduling.priorities import BACKGROUND, MOMENT_SECONDS
 from penstock.router.scheduling.residency import Residency
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence, Status
