@@ -7,8 +7,10 @@ from penstock.bench.server.beside_batch import Cost, measure, row
 from tests.router.api.conftest import demo, pytest_asyncio_loop_factories, start
 from tests.router.batches.conftest import batches, make_database, start_batches
 from tests.router.batches.servers import BatchServer
+from tests.router.conftest import sqlite_folder
 
-__all__ = ["batches", "demo", "make_database", "pytest_asyncio_loop_factories", "start", "start_batches"]
+__all__ = ["batches", "demo", "make_database", "pytest_asyncio_loop_factories", "sqlite_folder", "start",
+           "start_batches"]
 
 
 async def test_requests_take_turns_without_and_with_a_batch(
