@@ -15,6 +15,7 @@ from penstock.launcher.supervisor import background
 from penstock.offline.batch_files import AnswerFile, NotAnswers, key_of, parts_of
 from penstock.offline.session import Session
 from penstock.offline.window import ask_each
+from penstock.router.batches import answers
 from penstock.router.batches.answers import LineAnswer, answer_patiently, id_of, no_answer
 from penstock.router.batches.lines import Line, LineError, RawLine, raw_lines, read_line, repeated
 from penstock.router.errors import GenerationError
@@ -129,6 +130,8 @@ async def _answered(session: Session, services: Services, line: Line) -> LineAns
         found = await answer_patiently(services, line, check)
         if found.status != GenerationError.status or services.first.engine.is_healthy:
             return found  # and not the failure of an engine, which has failed all requests
+        check()
+        await asyncio.sleep(answers.RETRY_SECONDS)  # a refusal that remembers the failure takes no time
 
 
 def _show(bar: "tqdm[NoReturn]", batch: Batch) -> None:

@@ -1,5 +1,6 @@
 """Lines of a batch whose engine fails, or is away for a while."""
 
+import asyncio
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -53,6 +54,21 @@ async def test_a_failure_of_the_line_alone_is_its_answer(monkeypatch: pytest.Mon
 async def test_a_failure_of_the_engine_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NoShards, match="the engine failed"):
         await answered(monkeypatch, [FAILURE, Unhealthy()], False, True)
+
+
+async def test_a_failure_that_is_remembered_leaves_others_their_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = []
+
+    async def others() -> None:
+        while True:
+            turns.append(1)
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(others())
+    with pytest.raises(NoShards, match="the engine failed"):
+        await answered(monkeypatch, [FAILURE] * 5, False, True)
+    beside.cancel()
+    assert len(turns) >= 4
 
 
 async def left(folder: Path, lines: list[dict[str, Any] | str], model: str = "m") -> int:
