@@ -51,7 +51,8 @@ class Groups:
         self._background = background
         self._members: list[Member] = []
         self._running: asyncio.TaskGroup | None = None
-        self._ages = itertools.count()
+        self._ages, self._background_ages = itertools.count(), itertools.count()
+        """The arrival numbers. Those of the background are its own, for it ages no others."""
         self._permits = limits.max_concurrent_requests
         self.num_refused = 0
         """How many groups were found that do not fit the others."""
@@ -189,7 +190,8 @@ class Groups:
             log.warning("a request goes to group %s, though groups of other numerics or weights were to answer it: its "
                         "bits may be other ones than its answer's name says", member.name)
             self._metrics.groups.other_numerics()
-        member.engine.take(Transfer(receiver, output_so_far, age=next(self._ages)))
+        ages = self._background_ages if receiver.request.is_background else self._ages
+        member.engine.take(Transfer(receiver, output_so_far, age=next(ages)))
 
     def _choose(self, request: Request, is_under_way: bool) -> Member:
         """Returns the group for a request: one that runs steps and is not to be left, if there is one. Raises Unhealthy

@@ -63,7 +63,7 @@ Confirmed = Sampled | Candidates | PromptLogprobsPart | Verified | Other
 @dataclass(frozen=True, slots=True)
 class Forgotten:
     """Tells how many requests will go on after the loss of their group, which are computed again, and the ids of the
-    sequences that are given up. Sequences of one age are beams of one request."""
+    sequences that are given up. Sequences of one place in the order are beams of one request."""
 
     num_replayed: int
     given_up: tuple[int, ...]

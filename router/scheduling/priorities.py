@@ -6,7 +6,8 @@ d pass it only while they are fewer than `REQUESTS_PER_LEVEL` * d. At most `REQU
 MIN_PRIORITY) younger requests come before any one. Those that find room where it finds none may pass it besides
 (`admission`).
 
-Those of the priority `BACKGROUND` are no part of that bound: all others come before them, whenever they come.
+Those of the priority `BACKGROUND` are no part of that bound: all others come before them, whenever they come, and their
+arrival numbers are counted apart.
 """
 
 REQUESTS_PER_LEVEL = 16

@@ -339,7 +339,7 @@ class Scheduler:
         given_up = [s for s in lost if s.record.num_solo_deaths >= MAX_SOLO_DEATHS]
         for sequence in given_up:
             self.finish(sequence.id, FinishReason.ERROR)
-        return Forgotten(len({s.age for s in lost} - {s.age for s in given_up}), tuple(s.id for s in given_up))
+        return Forgotten(len({s.order for s in lost} - {s.order for s in given_up}), tuple(s.id for s in given_up))
 
     def resize(self, num_blocks: int) -> list[int]:
         """Takes an empty KV memory, perhaps of another size, in the place of the one before, while no sequence holds

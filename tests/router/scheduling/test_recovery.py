@@ -8,6 +8,7 @@ from penstock.contract.plan import Plan
 from penstock.contract.sampling import Sampling
 from penstock.router.scheduling.confirmed import Forgotten
 from penstock.router.scheduling.finish_reason import FinishReason
+from penstock.router.scheduling.priorities import BACKGROUND
 from penstock.router.scheduling.scheduler import Scheduler
 from tests.router.scheduling.small_schedulers import (
     answer,
@@ -106,3 +107,13 @@ def test_memory_is_resized_only_while_nobody_holds_any() -> None:
     scheduler.forget_all()
     scheduler.resize(5)
     assert (scheduler.memory.num_available, scheduler.memory.block_size) == (5, 4)
+
+
+def test_a_line_of_the_age_of_another_request_counts_for_itself() -> None:
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence(1, age=0))
+    scheduler.add(make_sequence(2, age=0, priority=BACKGROUND))
+    while scheduler.num_running < 2:
+        plan = planned(scheduler)
+        scheduler.commit(answer(plan, *[7] * sum(row.is_sampled for row in plan.rows)))
+    assert scheduler.forget_all().num_replayed == 2
