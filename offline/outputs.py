@@ -31,7 +31,7 @@ Logprobs = dict[int, Logprob]
 
 @dataclass(slots=True)
 class CompletionOutput:
-    """One answer to a prompt. `token_ids` have the token that ended it, `text` does not."""
+    """One answer to a prompt. `token_ids` have the token that ended it; `text` has not, unless it was asked for."""
 
     index: int
     text: str

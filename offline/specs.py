@@ -43,11 +43,11 @@ def spec_of(
 
 
 def _shown_ids(params: SamplingParams, service: Service) -> frozenset[int]:
-    """Returns the special tokens that are to be part of a text: all but those that end it."""
+    """Returns the special tokens that are to be part of a text: all but the model's own that end it."""
     special = service.tokenizer.special_ids
     if params.include_stop_str_in_output or params.ignore_eos:
         return special
-    return special - service.facts.eos_token_ids - {*(params.stop_token_ids or ())}
+    return special - service.facts.eos_token_ids
 
 
 def num_candidates(params: SamplingParams) -> int:

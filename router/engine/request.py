@@ -18,8 +18,8 @@ class Request:
     is checked again.
 
     `max_new_tokens` is what fits: prompt + max_new_tokens never exceeds the limit on total tokens. The answer's text is
-    cut at the end of a stop string if `keep_stop`, otherwise before it. A token of `stop_token_ids` ends the
-    answer as the model's own end token does. Neither it nor a stop string ends the answer before `sampling.min_tokens`.
+    cut at the end of a stop string if `keep_stop`, otherwise before it, and so it is for a token of `stop_token_ids`,
+    which ends the answer as the model's own end token does. Neither ends the answer before `sampling.min_tokens`.
     """
 
     input_ids: tuple[int, ...]

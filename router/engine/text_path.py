@@ -22,6 +22,7 @@ class TextPath:
     If the request keeps stop strings, each token yields its own text, a special token too. If it cuts before them,
     tokens yield what is certain to be part of the answer: what may be the beginning of a stop string is held until it
     is known to be none, and comes with a later token. What is held when the last token has come is only in `text`.
+    A token of `stop_token_ids` has no text then, and completes no stop string.
     """
 
     def __init__(self, tokenizer: Tokenizer, request: Request) -> None:
@@ -29,13 +30,16 @@ class TextPath:
         self.stops = StopText(tokenizer, request)
         self._keep_stop = request.keep_stop
         self._shown_ids = request.shown_ids
+        self._cut_ids = frozenset() if request.keep_stop else request.stop_token_ids
         self._texts: list[str] = []
         self._held = HeldText()
 
     def push(self, token_id: int) -> Piece:
         """Takes the next generated token and returns its text."""
-        text, match = self.stops.push(token_id)
         is_special = self._tokenizer.is_special(token_id) and token_id not in self._shown_ids
+        if token_id in self._cut_ids:  # it ends the answer
+            return Piece("", is_special, None)
+        text, match = self.stops.push(token_id)
         if self._keep_stop:
             if match is not None:
                 text = text[:match.end]

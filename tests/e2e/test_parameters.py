@@ -99,8 +99,10 @@ async def test_penalties_that_count(session: aiohttp.ClientSession, server: Serv
 
 async def test_a_token_ends_an_answer_but_not_too_early(session: aiohttp.ClientSession, server: Server) -> None:
     plain = (await complete(session, server))["choices"][0]["token_ids"]
-    stopped = (await complete(session, server, stop_token_ids=[plain[5]]))["choices"][0]["token_ids"]
-    assert stopped == plain[:plain.index(plain[5]) + 1]
+    [stopped] = (await complete(session, server, stop_token_ids=[plain[5]]))["choices"]
+    assert stopped["token_ids"] == plain[:plain.index(plain[5]) + 1]
+    [before] = (await complete(session, server, max_tokens=len(stopped["token_ids"]) - 1))["choices"]
+    assert stopped["text"] == before["text"]
     later = (await complete(session, server, stop_token_ids=[plain[5]], min_tokens=20))["choices"][0]["token_ids"]
     assert len(later) >= 20
     assert plain[5] not in later[:20]

@@ -103,6 +103,9 @@ def test_reasons_to_stop(llm: LLM) -> None:
     by_id = answer(llm, max_tokens=20, stop_token_ids=[whole.token_ids[2]])
     assert (by_id.finish_reason, by_id.stop_reason, by_id.token_ids) == (
         "stop", whole.token_ids[2], whole.token_ids[:3])
+    kept = answer(llm, max_tokens=20, stop_token_ids=[whole.token_ids[2]], include_stop_str_in_output=True)
+    assert kept.text.removeprefix(by_id.text)
+    assert whole.text.startswith(kept.text)
 
 
 def test_logprobs_of_answers_and_prompts(llm: LLM) -> None:

@@ -138,3 +138,14 @@ def test_a_special_token_that_is_shown(keep_stop: bool) -> None:
     assert path.text == "a<b> c"
     assert [piece.is_special for piece in pieces] == [False, False, False, True]
     assert "".join(texts_of(pieces[:3])) == ("a<b> c" if keep_stop else "a<b> ")
+
+
+@pytest.mark.parametrize(("keep_stop", "last", "text"), [(False, "", "one st"), (True, "op", "one stop")])
+def test_a_token_that_stops(keep_stop: bool, last: str, text: str) -> None:
+    texts = ["one ", "st", "op here"]
+    request = Request((), Sampling(), max_new_tokens=3, stop=("stop",), keep_stop=keep_stop,
+                      stop_token_ids=frozenset({2}))
+    path = TextPath(Script(texts), request)
+    pieces = [path.push(token_id) for token_id in range(len(texts))]
+    assert (pieces[-1].text, path.text) == (last, text)
+    assert pieces[-1].stop == ("stop" if keep_stop else None)
