@@ -27,11 +27,13 @@ def memory_ceiling(limits: Limits, num_blocks: int, others: int = 0, *, num_line
     """Says how much memory this process of the router uses at the most, and its processes for long texts `others`
     beside it; empty where the system does not tell how much it uses now. `num_blocks` are found by its prefix cache: 0
     in one that answers clients with what another computes. If it keeps files and
-    batches it asks `num_lines` of those at once."""
+    batches it asks as many lines of those at once as yield `num_lines` answers, or one that yields as many as a request
+    may."""
     request = REQUEST_BYTES + limits.max_total_tokens * TOKEN_BYTES
     parts = {"of program": _used(), "to find what is cached": num_blocks * BLOCK_BYTES,
              "for requests": limits.max_concurrent_requests * request,
-             "for lines of batches": 0 if num_lines is None else num_lines * request + BODY_FACTOR * WINDOW_BYTES,
+             "for lines of batches": 0 if num_lines is None else (
+                 max(num_lines, limits.max_concurrent_requests) * request + BODY_FACTOR * WINDOW_BYTES),
              "for files": 0 if num_lines is None else NUM_TRANSFERS * TRANSFER_BYTES,
              "for large bodies": BODY_FACTOR * least_room(limits.payload_limit),
              "for all else": OTHER_BYTES}

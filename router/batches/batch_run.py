@@ -10,7 +10,7 @@ from functools import partial
 from penstock.router.api.http.body_room import Room
 from penstock.router.batches.answers import answer_patiently
 from penstock.router.batches.checking import Checking, error_entry
-from penstock.router.batches.lines import RawLine, checked_line, raw_lines
+from penstock.router.batches.lines import Line, checked_line, most_sequences, raw_lines
 from penstock.router.batches.outputs import Outputs
 from penstock.router.batches.patience import parts_of, patiently
 from penstock.router.generation.service import Services
@@ -40,16 +40,19 @@ _FAULT = error_entry("server_error", None, "The server has failed at this batch 
 
 
 class Window:
-    """The lines that are asked at once, of all batches: as many as `num_lines` says now, and fewer of long ones."""
+    """The lines that are asked at once, of all batches: as many as yield `num_sequences` sequences, which it says now,
+    and fewer of long ones. One that yields more is asked alone."""
 
-    def __init__(self, num_lines: Callable[[], int], num_bytes: int) -> None:
-        self._num_lines = num_lines
+    def __init__(self, num_sequences: Callable[[], int], num_bytes: int) -> None:
+        self._num_sequences = num_sequences
         self._num_bytes = num_bytes
         self._room = Room(num_bytes)
 
-    async def take(self, length: int) -> int:
-        """Waits until a line of so many bytes may be asked. Returns what is to be given back."""
-        size = min(max(length, self._num_bytes // max(self._num_lines(), 1), 1), self._num_bytes)
+    async def take(self, length: int, num_sequences: int) -> int:
+        """Waits until a line of so many bytes may be asked, which yields so many sequences. Returns what is to be given
+        back."""
+        share = max(self._num_bytes // max(self._num_sequences(), 1), 1)
+        size = min(max(length, share * num_sequences), self._num_bytes)
         await self._room.take(size)
         return size
 
@@ -195,8 +198,9 @@ class BatchRun:
             if raw.number != number:
                 continue
             number = await anext(waiting, None)
-            size = await self._window.take(raw.length)
-            task = asyncio.create_task(self._answer(raw), name="a line of a batch")
+            line = checked_line(raw)
+            size = await self._window.take(raw.length, most_sequences(line.body))
+            task = asyncio.create_task(self._answer(line), name="a line of a batch")
             self._asking[task] = size
             task.add_done_callback(self._note)
         if number is not None:
@@ -219,6 +223,5 @@ class BatchRun:
             self._done.append((task.result(), self._asking.pop(task)))
         self._woken.set()
 
-    async def _answer(self, raw: RawLine) -> AnsweredLine:
-        line = checked_line(raw)
+    async def _answer(self, line: Line) -> AnsweredLine:
         return (await answer_patiently(self._services, line)).to_store(line.number)

@@ -1,6 +1,6 @@
 """The lines of a batch's input, as OpenAI has them, `{"custom_id", "method", "url", "body"}`, one object a line."""
 
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -100,6 +100,15 @@ def checked_line(raw: RawLine) -> Line:
     """Returns the request that a line is which `read_line` has found to be one, by whatever limits there were."""
     found = orjson.loads(raw.content)
     return Line(raw.number, found["custom_id"], found["url"], found["body"])
+
+
+def most_sequences(body: Mapping[str, Any]) -> int:
+    """Returns how many sequences a request takes at the most, for its prompts and the answers or beams of each; 1 if it
+    names what is refused."""
+    prompt = body.get("prompt")
+    prompts = prompt if isinstance(prompt, list) and not all(isinstance(each, int) for each in prompt) else [prompt]
+    numbers = (body.get("n"), body.get("best_of"))
+    return len(prompts) * max([1, *(each for each in numbers if isinstance(each, int))])
 
 
 def repeated(number: int, custom_id: str, first: int) -> LineError:

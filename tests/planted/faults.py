@@ -203,6 +203,8 @@ FAULTS = (
     Fault("api", "anybody-comes-before-others", "router/generation/mode.py",
           "priority < 0 and not limits.allow_priorities", "False",
           ("tests/router/api/openai/test_service_tier.py",)),
+    Fault("api", "a-line-takes-the-room-of-one-answer", "router/batches/batch_run.py",
+          "share * num_sequences", "share", ("tests/router/batches/test_batch_run.py",)),
     Fault("api", "lines-take-permits", "router/generation/asking.py",
           "nullcontext() if self.is_background else self.service.engine.permit(number)",
           "self.service.engine.permit(number)", ("tests/router/batches/test_line_answers.py",)),

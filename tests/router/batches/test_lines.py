@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from penstock.router.batches.lines import LineError, RawLine, raw_lines, read_line, repeated
+from penstock.router.batches.lines import LineError, RawLine, most_sequences, raw_lines, read_line, repeated
 from tests.fakes import LIMITS
 
 GOOD: dict[str, Any] = {"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "One"}}
@@ -87,3 +87,12 @@ def test_a_custom_id_that_two_lines_have() -> None:
     error = repeated(9, "a", 2)
     assert str(error) == "line 9: `custom_id` must be another one in each line. Given: `a`, as in line 2"
     assert (error.number, error.code, error.param) == (9, "duplicate_custom_id", "custom_id")
+
+
+@pytest.mark.parametrize(("body", "number"), [
+    ({"messages": []}, 1), ({"messages": [], "n": 4}, 4), ({"prompt": "One", "n": 2, "best_of": 5}, 5),
+    ({"prompt": ["One", "Two"], "n": 3}, 6), ({"prompt": [1, 2, 3], "n": 2}, 2), ({"prompt": [[1], [2, 3]]}, 2),
+    ({"prompt": "One", "n": "many", "best_of": None}, 1), ({"prompt": [], "n": -1}, 1),
+    ({"prompt": "One", "n": 8, "use_beam_search": True}, 8)])
+def test_a_line_takes_a_sequence_for_each_answer_to_each_prompt(body: dict[str, Any], number: int) -> None:
+    assert most_sequences(body) == number
