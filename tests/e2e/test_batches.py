@@ -1,7 +1,9 @@
 """Batches outlive routers and shards: each line is answered once, as if nothing had happened."""
 
 import json
+import re
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 from openai.types import Batch
 
 from tests.e2e.server import Server, serve
+from tests.faults.system import filled, small_disk
 from tests.postgresql import PostgreSQL, only_with_postgresql, running_postgresql
 
 NUM_LINES, NUM_KILLS = 300, 3
@@ -95,6 +98,47 @@ def test_routers_and_shards_die_amid_a_batch(tmp_path: Path) -> None:
         assert undisturbed.keys() == {f"line-{number}" for number in range(NUM_LINES)}
         kills = [lambda: kill_router(server), lambda: server.shards()[1].kill()] * NUM_KILLS
         assert client.disturbed(client.start(lines(NUM_LINES)), *kills) == undisturbed
+
+
+def generate_at_once(server: Server) -> str:
+    """Returns an answer of another route."""
+    request = urllib.request.Request(f"{server.url}/generate", b'{"inputs": "def walk(path):"}',
+                                     {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as response:
+        text: str = json.load(response)["generated_text"]
+    return text
+
+
+def store_failures(server: Server) -> float:
+    with urllib.request.urlopen(f"{server.url}/metrics") as response:
+        found = re.findall(r"^penstock_store_failures_total(?:{.*})? (\S+)$", response.read().decode(), re.MULTILINE)
+    return sum(map(float, found))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_full_disk_holds_a_batch_up_and_nobody_else(tmp_path: Path) -> None:
+    """Answers are kept until there is room for them; files are refused meanwhile."""
+    folder = tmp_path / "data"
+    with small_disk(folder, 8 << 20) as can_mount:
+        if not can_mount:
+            pytest.skip("nobody here may mount a disk")
+        with serve(tmp_path, *SMALL, "--data-dir", str(folder)) as server:
+            client = Client(server)
+            batch = client.start(lines(NUM_LINES))
+            client.until(batch, lambda batch: batch.request_counts.completed >= NUM_LINES // 10)
+            with filled(folder):
+                end = time.monotonic() + 60
+                while not store_failures(server):
+                    assert time.monotonic() < end, "nothing was to be stored"
+                    time.sleep(0.02)
+                with pytest.raises(openai.InternalServerError) as refused:
+                    openai.OpenAI(base_url=f"{server.url}/v1", api_key="-", max_retries=0).files.create(
+                        file=("lines.jsonl", lines(3000)), purpose="batch")
+                assert refused.value.status_code == 507
+                assert generate_at_once(server)
+            disturbed = client.answers(batch)
+            assert client.answers(client.start(lines(NUM_LINES))) == disturbed
 
 
 @pytest.mark.slow
