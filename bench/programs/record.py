@@ -22,8 +22,9 @@ def processor() -> str:
 def write(file: Path, kind: str, subject: str, figures: Any) -> None:
     """Writes the raw `figures` of a `kind` of measurement, and beside them machine, date, version and command."""
     file.parent.mkdir(parents=True, exist_ok=True)
+    num_cores = len(physical_cores())
     record = {
         "kind": kind, "subject": subject, "date": datetime.now(UTC).date().isoformat(),
-        "machine": f"{len(physical_cores())} cores of {processor()}, {dispatch.path()}",
+        "machine": f"{num_cores} core{'s' * (num_cores != 1)} of {processor()}, {dispatch.path()}",
         "version": version("penstock"), "command": shlex.join(["python", *sys.orig_argv[1:]]), "figures": figures}
     file.write_text(json.dumps(record, indent=1) + "\n")

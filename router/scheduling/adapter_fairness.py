@@ -20,20 +20,17 @@ class AdapterFairness:
         self._passed: list[Sequence] = []
 
     def admits(self, sequence: Sequence) -> bool:
-        """Tells whether the sequence may run now."""
-        if not sequence.adapter:
-            return True
+        """Tells whether a sequence with an adapter may run now."""
         if not self._residency.is_loaded(sequence.adapter):
             if self._residency.state(sequence.adapter) is AdapterState.KNOWN and may_fit(sequence, self._residency):
                 self._passed.append(sequence)
             return False
         return all(older.num_passed < self._most for older in self._passed)
 
-    def admitted(self, sequence: Sequence) -> None:
-        """Notes that a sequence begins to run."""
-        if sequence.adapter:
-            for older in self._passed:
-                older.num_passed += 1
+    def admitted(self) -> None:
+        """Notes that a sequence with an adapter begins to run."""
+        for older in self._passed:
+            older.num_passed += 1
 
 
 def adapter_victim(sequence: Sequence, running: Items[Sequence], residency: Residency) -> Sequence | None:

@@ -68,7 +68,7 @@ class AdmissionRound:
             return WaitReason.SUSPECT
         if not self._batching.may_join(sequence, self._batch):
             return WaitReason.SLOTS
-        if not self._adapters.admits(sequence):
+        if sequence.adapter and not self._adapters.admits(sequence):
             return WaitReason.ADAPTER
         matched = self._memory.match(sequence)
         missing = self._memory.missing(sequence, matched)
@@ -114,10 +114,12 @@ class AdmissionRound:
         self._batching.joined(sequence)
         self._reserve += self._memory.reserve_of(sequence)
         self._coming.add(self._memory.coming(sequence))
-        self._adapters.admitted(sequence)
-        for older in self._passed:
-            older.num_passed += 1
-        self.is_overdue = any(older.num_passed >= MAX_PASSED for older in self._passed)
+        if sequence.adapter:
+            self._adapters.admitted()
+        if self._passed:
+            for older in self._passed:
+                older.num_passed += 1
+            self.is_overdue = any(older.num_passed >= MAX_PASSED for older in self._passed)
 
 
 def others_wait(sequence: Sequence, batch: Batch, waiting: Items[Sequence], suspects: Suspects) -> bool:

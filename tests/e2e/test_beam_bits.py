@@ -184,7 +184,7 @@ async def test_a_marathon_of_kills(tmp_path: Path, flags: tuple[str, ...], every
                 before = await count("penstock_replays")
                 kill_at = await count("penstock_generated_tokens") + rng.uniform(0.05, 0.4) * num_tokens
                 tasks = [asyncio.create_task(generate(body)) for body in bodies]
-                while await count("penstock_generated_tokens") < kill_at:
+                while not all(task.done() for task in tasks) and await count("penstock_generated_tokens") < kill_at:
                     pass
                 for shard in itertools.islice(server.shards().values(), rng.randint(1, 2)):
                     shard.kill()

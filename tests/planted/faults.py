@@ -169,7 +169,7 @@ FAULTS = (
     Fault("adapters", "lines-unload-what-others-have-just-used", "router/scheduling/residency.py",
           "[*queue[:index], *self._kept()]", "queue[:index]", ("tests/router/scheduling/test_adapters.py",)),
     Fault("adapters", "never-its-turn", "router/scheduling/adapter_fairness.py",
-          "                older.num_passed += 1\n", "                pass\n", _SCHEDULING),
+          "            older.num_passed += 1\n", "            pass\n", _SCHEDULING),
     Fault("scheduler", "lines-age-requests", "router/groups/groups.py",
           "self._background_ages if", "self._ages if", ("tests/router/groups/test_arrivals.py",)),
     Fault("scheduler", "a-place-without-age", "router/scheduling/priorities.py",
