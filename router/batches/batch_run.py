@@ -3,16 +3,16 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from functools import partial
 
-from penstock.router.api.http.body_room import Room
 from penstock.router.batches.answers import answer_patiently
 from penstock.router.batches.checking import Checking, error_entry
 from penstock.router.batches.lines import Line, checked_line, most_sequences, raw_lines
 from penstock.router.batches.outputs import Outputs
 from penstock.router.batches.patience import parts_of, patiently
+from penstock.router.batches.window import Window
 from penstock.router.generation.service import Services
 from penstock.router.metrics.batches import BatchMetrics
 from penstock.router.store.errors import StoreFailure
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 SAVE_SECONDS = 0.5
 """How long an answer waits for others that are stored with it."""
 GROUP = 64
-"""How many answers are stored without waiting for others."""
+"""How many answers are stored at once."""
 RENEW_SECONDS = LEASE_SECONDS / 10
 """How often the lease is renewed, and it is seen that the batch was cancelled or has expired."""
 FAREWELL_SECONDS = 2.0
@@ -39,30 +39,8 @@ _FAULT = error_entry("server_error", None, "The server has failed at this batch 
 """Tells why a batch has failed that is given up."""
 
 
-class Window:
-    """The lines that are asked at once, of all batches: as many as yield `num_sequences` sequences, which it says now,
-    and fewer of long ones. One that yields more is asked alone."""
-
-    def __init__(self, num_sequences: Callable[[], int], num_bytes: int) -> None:
-        self._num_sequences = num_sequences
-        self._num_bytes = num_bytes
-        self._room = Room(num_bytes)
-
-    async def take(self, length: int, num_sequences: int) -> int:
-        """Waits until a line of so many bytes may be asked, which yields so many sequences. Returns what is to be given
-        back."""
-        share = max(self._num_bytes // max(self._num_sequences(), 1), 1)
-        size = min(max(length, share * num_sequences), self._num_bytes)
-        await self._room.take(size)
-        return size
-
-    def give_back(self, size: int) -> None:
-        self._room.give_back(size)
-
-
 class BatchRun:
-    """Works on the batch of a lease until it has ended, or the lease is lost. Answers that could not be stored yet keep
-    their place in the window, so that a database that is away bounds how many there are."""
+    """Works on the batch of a lease until it has ended, or the lease is lost."""
 
     def __init__(self, services: Services, store: Store, lease: Lease, window: Window, metrics: BatchMetrics) -> None:
         self._services = services
@@ -73,8 +51,10 @@ class BatchRun:
         self._reading: asyncio.Task[None] | None = None
         self._asking: dict[asyncio.Task[AnsweredLine], int] = {}
         """The lines that are asked, and what each takes of the window."""
-        self._done: list[tuple[AnsweredLine, int]] = []
+        self._done: list[AnsweredLine] = []
         self._woken = asyncio.Event()
+        self._is_due = asyncio.Event()
+        """Set once answers need not wait for others to be stored with them."""
         self._fault: BaseException | None = None
 
     def wake(self) -> None:
@@ -86,8 +66,8 @@ class BatchRun:
         try:
             await self._run(await patiently(self._lease.renew))
         finally:
-            for _, size in self._done:  # answers that this router may not store any more
-                self._window.give_back(size)
+            for answer in self._done:  # which this router may not store any more
+                self._window.let_go(answer)
 
     async def give_up(self) -> None:
         """Ends the batch as failed by a fault of the router; answers are kept, unless that fails, too. Raises
@@ -130,9 +110,11 @@ class BatchRun:
         """Answers all lines that have no answer yet, until the batch is cancelled or expires. Returns the batch, in
         which all answers are stored."""
         self._reading = asyncio.create_task(self._read(batch), name="reading a batch")
+        self._reading.add_done_callback(self._hasten)
         try:
             while True:
                 self._woken.clear()
+                self._is_due.clear()
                 batch = await patiently(self._save)
                 if batch.status is not BatchStatus.IN_PROGRESS or time.time() >= batch.expires_at:
                     break
@@ -158,15 +140,24 @@ class BatchRun:
                 async with asyncio.timeout(RENEW_SECONDS):
                     await self._woken.wait()
         if self._done and len(self._done) < GROUP and self._asking:
-            await asyncio.sleep(SAVE_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SAVE_SECONDS):
+                    await self._is_due.wait()
+
+    def _hasten(self, _: asyncio.Task[object]) -> None:
+        """Has answers be stored without a pause if no other comes, or if other lines wait for that."""
+        assert self._reading is not None
+        if self._window.is_full or (self._reading.done() and not self._asking):
+            self._woken.set()
+            self._is_due.set()
 
     async def _save(self) -> StoredBatch:
         """Stores the answers that there are, and renews the lease."""
         saved = self._done[:GROUP]
-        batch = await self._lease.save([answer for answer, _ in saved])
+        batch = await self._lease.save(saved)
         del self._done[:len(saved)]
-        for answer, size in saved:
-            self._window.give_back(size)
+        for answer in saved:
+            self._window.let_go(answer)
             self._metrics.answered(answer.has_failed)
         return batch
 
@@ -220,8 +211,11 @@ class BatchRun:
             return
         self._fault = self._fault or task.exception()
         if self._fault is None:
-            self._done.append((task.result(), self._asking.pop(task)))
+            self._window.give_back(self._asking.pop(task))
+            self._done.append(task.result())
+            self._window.keep(task.result())
         self._woken.set()
+        self._hasten(task)
 
     async def _answer(self, line: Line) -> AnsweredLine:
         return (await answer_patiently(self._services, line)).to_store(line.number)

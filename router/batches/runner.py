@@ -12,7 +12,8 @@ from pathlib import Path
 from aiohttp import web
 
 from penstock.router.api.openai.storage import STORE
-from penstock.router.batches.batch_run import FAREWELL_SECONDS, BatchRun, Window
+from penstock.router.batches.batch_run import FAREWELL_SECONDS, BatchRun
+from penstock.router.batches.window import Window
 from penstock.router.generation.service import SERVICES, Services
 from penstock.router.memory_ceiling import WINDOW_BYTES
 from penstock.router.store.errors import StoreFailure

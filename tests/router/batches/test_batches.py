@@ -7,7 +7,8 @@ from dataclasses import replace
 import openai
 import pytest
 
-from penstock.router.batches import answers, batch_run, checking, runner
+from penstock.router.batches import answers as answers_module
+from penstock.router.batches import batch_run, checking, runner
 from penstock.router.batches.answers import LineAnswer
 from penstock.router.batches.lines import Line
 from penstock.router.generation.service import Services
@@ -110,20 +111,25 @@ async def test_of_many_errors_some_are_told(batches: BatchServer) -> None:
 
 
 @with_both
-async def test_a_batch_is_cancelled(batches: BatchServer) -> None:
-    batches.server.fleet.may_answer.clear()
-    batch = await batches.create(lines(range(200)))
-    batch = await batches.until(batch, lambda batch: batch.status == "in_progress")
-    await batches.server.fleet.has_plan.wait()
+async def test_a_batch_is_cancelled(batches: BatchServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer_line = answers_module.answer_line
+
+    async def answer(services: Services, line: Line) -> LineAnswer:
+        if len(line.custom_id) > 1:
+            await asyncio.Event().wait()
+        return await answer_line(services, line)
+
+    monkeypatch.setattr(answers_module, "answer_line", answer)
+    batch = await batches.until(
+        await batches.create(lines(range(200))), lambda batch: batch.request_counts.completed == 10)
     batch = await batches.client.batches.cancel(batch.id)
     assert batch.status == "cancelling"
-    batches.server.fleet.may_answer.set()
     batch = await batches.ended(batch)
     assert batch.status == "cancelled"
     assert batch.cancelling_at <= batch.cancelled_at
     counts = batch.request_counts
     answers, errors = await batches.lines(batch.output_file_id), await batches.lines(batch.error_file_id)
-    assert len(answers) == counts.completed < 200
+    assert len(answers) == counts.completed == 10
     assert len(answers) + len(errors) == counts.total == 200
     assert {error["error"]["code"] for error in errors} == {"batch_cancelled"}
     with pytest.raises(openai.ConflictError, match="can't be cancelled any more: it is completed"):
@@ -214,6 +220,8 @@ async def test_a_router_that_ends_leaves_its_batches_to_others(
 ) -> None:
     """At once, and with the answers that it has, of which none was stored yet."""
     monkeypatch.setattr(batch_run, "SAVE_SECONDS", 3600.0)
+    for module in (batch_run, runner):
+        monkeypatch.setattr(module, "FAREWELL_SECONDS", 60.0)
     one, other = await start_batches("one"), await start_batches("other", has_runner=False)
     asked, has_ended = list[str](), asyncio.Event()
 
@@ -223,7 +231,7 @@ async def test_a_router_that_ends_leaves_its_batches_to_others(
             await has_ended.wait()
         return LineAnswer(line.custom_id, 200, "req_1", {})
 
-    monkeypatch.setattr(answers, "answer_line", answer)
+    monkeypatch.setattr(answers_module, "answer_line", answer)
     batch = await one.create(lines("abc"))
     await until(lambda: asked == ["a", "b", "c"])
     assert one.server.client.server is not None

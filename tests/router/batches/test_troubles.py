@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Connection, event
 from sqlalchemy.exc import ProgrammingError
 
-from penstock.router.batches import batch_run, runner
+from penstock.router.batches import answers, batch_run, runner
 from penstock.router.batches.answers import LineAnswer
 from penstock.router.batches.batch_run import BatchRun
 from penstock.router.batches.lines import Line
@@ -32,8 +32,8 @@ async def check(batches: BatchServer, batch: Any) -> None:
     """Waits for the batch, and checks that each line has one answer."""
     batch = await batches.ended(batch)
     assert (batch.status, batch.request_counts.completed) == ("completed", NUM_LINES)
-    answers = await batches.lines(batch.output_file_id)
-    assert [answer["custom_id"] for answer in answers] == [str(number) for number in range(NUM_LINES)]
+    found = await batches.lines(batch.output_file_id)
+    assert [answer["custom_id"] for answer in found] == [str(number) for number in range(NUM_LINES)]
 
 
 def num_failures(batches: BatchServer) -> float:
@@ -183,7 +183,7 @@ async def answered_at_once(
         await asyncio.sleep(0)
         return LineAnswer(line.custom_id, 200, "req_1", {"usage": {"prompt_tokens": 1, "completion_tokens": 1}})
 
-    monkeypatch.setattr(batch_run, "answer_line", answer)
+    monkeypatch.setattr(answers, "answer_line", answer)
     with impatient():
         async with starting(start, lambda: Database.in_folder(tmp_path)) as start_batches:
             yield await start_batches()
