@@ -30,6 +30,12 @@ class _Growing:
     ending: Ending | None = None
     num_told: int = 0
     length_told: int = 0
+    is_end_told: bool = False
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there are tokens, or an end, that were in no part."""
+        return self.num_told < len(self.ids) or (self.ending is not None and not self.is_end_told)
 
 
 class Collector:
@@ -45,11 +51,14 @@ class Collector:
         self._tokenizer = tokenizer
         self._lora_request = lora_request
         self._growing: list[_Growing] = []
+        self._prompt_ids: list[int] = []
         self._prompt_logprobs: list[Logprobs | None] | None = None
+        self._are_prompt_logprobs_told = False
 
     def begin(self, answers: Sequence[Answer]) -> None:
         """Takes the answers whose events will come."""
         self._growing = [_Growing(answer) for answer in answers]
+        self._prompt_ids = [*answers[0].request.input_ids]  # shared by all outputs: it may be long
 
     def take(self, answer: Answer, event: Event) -> None:
         """Takes the next event of an answer."""
@@ -71,7 +80,7 @@ class Collector:
 
     def output(self, is_delta: bool = False, is_aborted: bool = False) -> RequestOutput:
         """Returns the answers so far, the best of them if they have ended and more were generated than asked for; or
-        of each only its next part. Answers that were aborted have ended, too, also before they began."""
+        the next parts of those that have one. Answers that were aborted have ended, too, also before they began."""
         if not self._growing:
             return self._nothing()
         first, chosen = self._growing[0].answer, self._growing
@@ -79,11 +88,12 @@ class Collector:
         if is_over and len(chosen) > self._params.n:
             chosen = sorted(chosen, key=lambda each: each.logprob / len(each.ids), reverse=True)
         outputs = [self._completion(index, each, is_delta, is_aborted)
-                   for index, each in enumerate(chosen[:self._params.n])]
+                   for index, each in enumerate(chosen[:self._params.n])
+                   if not is_delta or each.has_news or (is_aborted and each.ending is None)]
         times = [each.answer.times for each in self._growing] if is_over else []
         return RequestOutput(
-            request_id=self._request_id, prompt=self._prompt.text, prompt_token_ids=[*first.request.input_ids],
-            outputs=outputs, finished=is_over or is_aborted, prompt_logprobs=self._of_prompt(first),
+            request_id=self._request_id, prompt=self._prompt.text, prompt_token_ids=self._prompt_ids,
+            outputs=outputs, finished=is_over or is_aborted, prompt_logprobs=self._of_prompt(first, is_delta),
             lora_request=self._lora_request, num_cached_tokens=first.hit_tokens,
             times=RequestTimes(min(each.queue for each in times), max(each.inference for each in times))
             if times else None)
@@ -99,6 +109,7 @@ class Collector:
         start = begin = 0
         if is_delta:
             start, begin = growing.num_told, growing.length_told
+            growing.is_end_told = growing.ending is not None
             growing.num_told, growing.length_told = len(growing.ids), len(growing.text)
         completion = CompletionOutput(
             index=index, text=growing.text[begin:], token_ids=growing.ids[start:],
@@ -117,8 +128,8 @@ class Collector:
             return last_id
         return ending.stop
 
-    def _of_prompt(self, answer: Answer) -> list[Logprobs | None] | None:
-        """Returns the logprobs of the prompt, if they were asked for and have come."""
+    def _of_prompt(self, answer: Answer, is_delta: bool) -> list[Logprobs | None] | None:
+        """Returns the logprobs of the prompt, if they were asked for and have come; in parts once."""
         number, known, ids = self._params.prompt_logprobs, answer.prompt_logprobs, answer.request.input_ids
         if number is None or len(known.logprobs) < len(ids) - 1:
             return None  # it was aborted before they came
@@ -126,7 +137,10 @@ class Collector:
             top = known.top_logprobs or [()] * len(known.logprobs)
             self._prompt_logprobs = [None, *(
                 self._position(*row, number) for row in zip(ids[1:], known.logprobs, top, strict=True))]
-        return [*self._prompt_logprobs]
+        if is_delta and self._are_prompt_logprobs_told:
+            return None
+        self._are_prompt_logprobs_told |= is_delta
+        return self._prompt_logprobs
 
     def _position(self, token_id: int, logprob: float, top: TopLogprobs, number: int) -> Logprobs:
         ranks = {id: rank for rank, (id, _) in enumerate(top, 1)}

@@ -68,6 +68,7 @@ class RequestOutput:
     """None if the prompt was token ids."""
     prompt_token_ids: list[int]
     outputs: list[CompletionOutput]
+    """All answers; where outputs have only the next part, those that have one."""
     finished: bool
     prompt_logprobs: list[Logprobs | None] | None = None
     """An entry for each token of the prompt; the first has none."""

@@ -41,10 +41,14 @@ class Streamed:
             await self._changed.wait()
             self._changed.clear()
             if not self._is_over and self._kind is not RequestOutputKind.FINAL_ONLY:
-                return self._asked.collector.output(self._kind is RequestOutputKind.DELTA)
+                return self._output()
         if self._end is not None:
             raise self._end
         if self._is_told:
             return None
-        self._is_told = True
-        return self._asked.collector.output(self._kind is RequestOutputKind.DELTA, self._is_aborted)
+        return self._output(self._is_aborted)
+
+    def _output(self, is_aborted: bool = False) -> RequestOutput:
+        output = self._asked.collector.output(self._kind is RequestOutputKind.DELTA, is_aborted)
+        self._is_told = output.finished
+        return output

@@ -61,7 +61,35 @@ def test_an_output_of_all_tokens_leaves_the_next_part_as_it_is() -> None:
     assert collector.output().outputs[0].text == "xy"
     [part] = collector.output(is_delta=True).outputs
     assert (part.text, part.token_ids) == ("y", [2])
-    assert collector.output(is_delta=True).outputs[0].token_ids == []
+    assert collector.output(is_delta=True).outputs == []
+
+
+def test_parts_are_of_answers_that_have_news() -> None:
+    collector, answer = begun(n=2, prompt_logprobs=0)
+    other = SimpleNamespace(**{**vars(answer), "index": 1})
+    answer.prompt_logprobs = PromptLogprobs([-1.0, -2.0])
+    collector.begin([answer, other])
+    parts = []
+    for owner, event in ((answer, Event(Token(1, "x", 0.0, False), Ending(FinishReason.LENGTH, "x", 1))),
+                         (other, Event(Token(2, "y", 0.0, False))),
+                         (other, Event(Token(3, "z", 0.0, False), Ending(FinishReason.EOS_TOKEN, "yz", 2)))):
+        collector.take(owner, event)
+        parts.append(collector.output(is_delta=True))
+    told = [[(each.index, each.text, each.finish_reason) for each in part.outputs] for part in parts]
+    assert told == [[(0, "x", "length")], [(1, "y", None)], [(1, "z", "stop")]]
+    assert [part.prompt_logprobs is None for part in parts] == [False, True, True]
+    assert [part.finished for part in parts] == [False, False, True]
+    assert len(collector.output().prompt_logprobs or ()) == 3
+
+
+def test_an_abort_tells_of_answers_that_had_not_ended() -> None:
+    collector, answer = begun(n=2)
+    other = SimpleNamespace(**{**vars(answer), "index": 1})
+    collector.begin([answer, cast(Any, other)])
+    collector.take(answer, Event(Token(1, "x", 0.0, False), Ending(FinishReason.LENGTH, "x", 1)))
+    assert [each.index for each in collector.output(is_delta=True).outputs] == [0]
+    [aborted] = collector.output(is_delta=True, is_aborted=True).outputs
+    assert (aborted.index, aborted.finish_reason) == (1, "abort")
 
 
 def test_a_request_that_is_aborted_before_its_first_token() -> None:

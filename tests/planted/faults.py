@@ -315,6 +315,8 @@ FAULTS = (
     Fault("offline", "all-outputs-count-as-parts", "offline/collector.py",
           "            growing.num_told, growing.length_told = ", "        growing.num_told, growing.length_told = ",
           ("tests/offline/test_collector.py",)),
+    Fault("offline", "ends-are-told-again", "offline/collector.py",
+          "if not is_delta or each.has_news or ", "if True or ", ("tests/offline/test_collector.py",)),
     Fault("offline", "prompts-come-in-any-order", "offline/batch.py",
           "sorted(questions, key=lambda each: each.priority)", "questions", ("tests/offline/test_priorities.py",)),
     Fault("offline", "a-seed-for-all-prompts", "offline/model.py",
