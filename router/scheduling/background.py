@@ -57,7 +57,7 @@ class Background:
     def make_way(self, waiting: Items[Sequence]) -> None:
         """Preempts sequences of the background, the last first, as far as others wait for the slots, the blocks and the
         adapters' memory that they hold, or may come for them."""
-        batch, memory = self._batch, self._batch.memory
+        batch = self._batch
         if not (has_background(waiting) or has_background(batch.running)):
             if waiting or batch.running:
                 self._quiet_seconds = 0.0
@@ -69,8 +69,7 @@ class Background:
         elif self.is_alone:
             return
         slots = self._due_slots + self._kept_slots
-        blocks = self.due_blocks + self.kept_blocks + sum(
-            memory.reserve_of(each) for each in batch.running if not each.is_background)
+        blocks = self._blocks_for_others()
         least = 0 if self._due_slots else 1
         while len(batch.running) > least and batch.running[-1].is_background and not (
                 batch.num_slots_coming >= slots and batch.num_blocks_coming >= blocks):
@@ -78,6 +77,18 @@ class Background:
         for each in others if has_background(batch.running) else ():
             while (victim := self._adapter_victim(each)) is not None:
                 batch.evict(victim)
+
+    def _blocks_for_others(self) -> int:
+        """Returns how many blocks others wait for, may come for, or need to grow."""
+        return self.due_blocks + self.kept_blocks + sum(
+            self._batch.memory.reserve_of(each) for each in self._batch.running if not each.is_background)
+
+    def may_fork(self, beam: Sequence) -> bool:
+        """Tells whether a beam may have a fork at once: one of the background as far as it leaves others their room."""
+        if not beam.is_background:
+            return True
+        memory = self._batch.memory
+        return self.has_slot and memory.num_available >= memory.blocks_to_fork(beam, 1) + self._blocks_for_others()
 
     def note_due(self, waiting: Items[Sequence]) -> None:
         """Notes for how many slots and blocks others wait: those that would run if they had them."""

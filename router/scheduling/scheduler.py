@@ -303,7 +303,7 @@ class Scheduler:
         """
         self.add(sequence)
         parent = self._sequences.get(parent_id)
-        if parent is not None and not self.suspects.holds(sequence):
+        if parent is not None and not self.suspects.holds(sequence) and self._background.may_fork(parent):
             self._batch.admit_fork(sequence, parent)
 
     def extend(self, sequence_id: int, token_id: int) -> None:

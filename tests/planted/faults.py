@@ -192,6 +192,8 @@ FAULTS = (
           "sequence.num_passed >= MAX_PASSED and not self._may_fit(sequence)", "False", _SCHEDULING),
     Fault("scheduler", "lines-make-way-for-those-that-wait-for-adapters", "router/scheduling/background.py",
           "\n                and self._batch.adapters.is_loaded(each.adapter)]", "]", _SCHEDULING),
+    Fault("scheduler", "forks-of-lines-take-what-is-kept", "router/scheduling/background.py",
+          "return self.has_slot and memory", "return memory", ("tests/router/scheduling/test_beams.py",)),
     Fault("scheduler", "others-are-never-expected-back", "router/scheduling/background.py",
           "return self._quiet_seconds >= MOMENT_SECONDS", "return self._quiet_seconds > 0.0", _SCHEDULING),
     Fault("scheduler", "a-beam-forgets-its-priority", "router/engine/sequences.py",

@@ -13,6 +13,7 @@ from penstock.router.scheduling import scheduler as scheduler_module
 from penstock.router.scheduling.beam_search import BeamSettings
 from penstock.router.scheduling.confirmed import Candidates
 from penstock.router.scheduling.finish_reason import FinishReason
+from penstock.router.scheduling.priorities import BACKGROUND
 from penstock.router.scheduling.residency import Residency
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Status
@@ -206,3 +207,20 @@ def test_no_beam_waits_for_a_block_of_an_undecided_one() -> None:
     scheduler.memory.cache.evict(100)
     compute()
     assert forks[1].is_undecided
+
+
+def test_forks_of_the_background_leave_others_their_slots() -> None:
+    """Of 8 slots one is another's, one the beam's, and one is kept for others, though 6 forks would run at once."""
+    scheduler = make_scheduler(max_slots=8)
+    sampling, prompt = Sampling(top_n=4), [*range(100, 107)]
+    beam = make_sequence(1, tokens=prompt, max_new=50, sampling=sampling, is_beam=True, priority=BACKGROUND)
+    for each in (beam, make_sequence(0, max_new=50)):
+        scheduler.add(each)
+        scheduler.commit(with_candidates(planned(scheduler)))
+    scheduler.extend(beam.id, 7)
+    for id in range(2, 8):
+        scheduler.fork(make_sequence(id, tokens=[*prompt, id], max_new=49, sampling=sampling, is_beam=True,
+                                     age=beam.age, priority=BACKGROUND), beam.id)
+    assert scheduler.num_running == 7
+    assert scheduler.num_waiting == 1
+    assert not planned(scheduler).preempted
