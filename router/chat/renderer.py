@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import weakref
 from dataclasses import dataclass
@@ -68,12 +69,16 @@ class Renderer:
         self._templates = templates
         self._seconds = seconds
         self._processes: list[RendererProcess] = []  # one, or none
+        self._is_closed = False
+        self._rendering = threading.Lock()
         weakref.finalize(self, _end_all, self._processes)
 
     def compile(self) -> Compiled:
-        """Starts the process. Raises TemplateError if the templates bring it to its end, and ProcessLost."""
+        """Starts the process. Raises TemplateError if the templates bring it to its end, ProcessLost, and RouterError
+        once it is closed."""
         _end_all(self._processes)
         self._processes.append(_start(time.monotonic() + self._seconds))
+        self._refuse_if_closed()  # after the process is where `close` would have seen it
         reply = self._ask(json.dumps(self._templates))
         variables, roles = ({name: frozenset(found) for name, found in reply[key].items()}
                             for key in ("variables", "roles"))
@@ -81,7 +86,12 @@ class Renderer:
 
     def render(self, question: str) -> str:
         """Answers a question as the sandbox takes it. A TemplateError has the template's own words for why it refuses;
-        raises ProcessLost, too."""
+        raises ProcessLost, too, and RouterError once it is closed."""
+        with self._rendering:
+            self._refuse_if_closed()
+            return self._render(question)
+
+    def _render(self, question: str) -> str:
         if self._processes and (status := self._processes[0].poll()) is not None:
             log.warning("a template process has ended with status %d: a new one is started", status)
             _end_all(self._processes)
@@ -93,6 +103,7 @@ class Renderer:
     def _ask(self, question: str) -> dict[str, Any]:
         process = self._processes[0]
         line = _exchange(process.link, question.encode() + b"\n", time.monotonic() + self._seconds)
+        self._refuse_if_closed()
         if line is None:
             _end_all(self._processes)
             raise ProcessLost(f"no answer within {self._seconds:g} s")
@@ -107,9 +118,18 @@ class Renderer:
             raise TemplateError(reply["error"])
         return reply
 
+    def _refuse_if_closed(self) -> None:
+        if self._is_closed:
+            _end_all(self._processes)
+            raise RouterError("The conversation can't be rendered: its template is closed")
+
     def close(self) -> None:
-        """Ends the process; another one is started when it is needed."""
-        _end_all(self._processes)
+        """Ends the process for good, also while another thread renders in it."""
+        self._is_closed = True
+        for process in [*self._processes]:
+            process.kill()
+        with self._rendering:  # its link is closed when nobody waits for it any more
+            _end_all(self._processes)
 
 
 class Renderers:
@@ -147,7 +167,7 @@ class Renderers:
             self._free.put(renderer)
 
     def close(self) -> None:
-        """Ends all processes, at once."""
+        """Ends all processes for good, at once."""
         for renderer in self.each:
             renderer.close()
 

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import termios
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -169,6 +170,49 @@ def test_what_takes_long_holds_up_no_other() -> None:
         process.send_signal(signal.SIGCONT)
         assert slow.result() == "slow"
     assert process.returncode is None
+
+
+def test_nothing_is_left_when_it_is_closed_amid_a_rendering(caplog: pytest.LogCaptureFixture) -> None:
+    renderers = Renderers(TEMPLATES)
+    renderers.compile()
+    [process] = renderers.each[-1]._processes
+    stop(process)
+    with ThreadPoolExecutor(1) as thread:
+        rendered = thread.submit(renderers.render, "default", {"text": "a"})
+        wait_for_question(process)
+        renderers.close()
+        with pytest.raises(RouterError, match="its template is closed"):
+            rendered.result()
+    with pytest.raises(RouterError, match="its template is closed"):
+        renderers.render("default", {"text": "a"})
+    assert process.returncode == -signal.SIGKILL
+    assert not any(each._processes for each in renderers.each)
+    assert not caplog.messages
+
+
+def test_nothing_is_left_when_it_is_closed_amid_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    renderers, has_begun, may_go_on = Renderers(TEMPLATES), threading.Event(), threading.Event()
+    start, started = renderer._start, []
+
+    def slowly(deadline: float) -> RendererProcess:
+        started.append(start(deadline))
+        has_begun.set()
+        may_go_on.wait()
+        return started[0]
+
+    monkeypatch.setattr(renderer, "_start", slowly)
+    with ThreadPoolExecutor(2) as threads:
+        rendered = threads.submit(renderers.render, "default", {"text": "a"})
+        has_begun.wait()
+        closed = threads.submit(renderers.close)
+        while not renderers.each[-1]._is_closed:
+            time.sleep(0.01)
+        may_go_on.set()
+        closed.result()
+        with pytest.raises(RouterError, match="its template is closed"):
+            rendered.result()
+    assert started[0].returncode == -signal.SIGKILL
+    assert len(started) == 1
 
 
 def test_a_process_whose_router_is_dead_ends_in_silence() -> None:
