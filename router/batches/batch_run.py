@@ -84,12 +84,16 @@ class BatchRun:
         await patiently(partial(self._lease.end, BatchStatus.FAILED, None, None, [_FAULT]))
 
     async def _run(self, batch: StoredBatch) -> None:
+        is_over = time.time() >= batch.expires_at
         if batch.status is BatchStatus.VALIDATING:
+            if is_over:
+                await patiently(partial(self._lease.end, BatchStatus.EXPIRED, None, None))
+                return
             checked = await Checking(self._store.files, self._lease, batch, self._services.first.limits).run()
             if checked is None:
                 return
             batch = checked
-        if batch.status is BatchStatus.IN_PROGRESS:
+        if batch.status is BatchStatus.IN_PROGRESS and not is_over:
             batch = await self._answer_lines(batch)
         await self._end(batch)
 

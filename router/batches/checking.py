@@ -1,6 +1,7 @@
 """The check of a batch's input: each line is a request, and none has the `custom_id` of another."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
@@ -46,8 +47,7 @@ class Checking:
         return await patiently(partial(lease.begin, self._total, self._model))
 
     async def _read(self) -> None:
-        lines = raw_lines(parts_of(self._files, self._batch.input_file_id), self._limits.payload_limit)
-        async for raw in lines:
+        async for raw in raw_lines(self._parts(), self._limits.payload_limit):
             if self._total == MAX_LINES:
                 self._errors.append(error_entry("too_many_lines", raw.number,
                                            f"the input file must have at most {MAX_LINES} requests. Given: more"))
@@ -65,6 +65,12 @@ class Checking:
                 return
             await asyncio.sleep(0)  # others may have their turn between two lines
         await self._store()
+
+    async def _parts(self) -> AsyncIterator[bytes]:
+        """Yields the parts of the input, and renews the lease, however few lines there are to store."""
+        async for part in parts_of(self._files, self._batch.input_file_id):
+            await patiently(self._lease.keep)
+            yield part
 
     async def _store(self) -> None:
         for found in await patiently(partial(self._lease.add_lines, self._group)):

@@ -1,5 +1,6 @@
 """The lines of a batch's input, as OpenAI has them, `{"custom_id", "method", "url", "body"}`, one object a line."""
 
+import re
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from penstock.router.limits import Limits
 
 _MAX_SHOWN = 100
 """How many characters of a refused value the error repeats."""
+_BLANKS = re.compile(rb"\s+")
 
 
 class RawLine(NamedTuple):
@@ -53,6 +55,9 @@ async def raw_lines(parts: AsyncIterable[bytes], max_length: int) -> AsyncIterat
     async for part in parts:
         begin = 0
         while (end := part.find(b"\n", begin)) >= 0:
+            if not length and (passed := _end_of_blanks(part, begin, begin + max_length)):
+                number, begin = number + part.count(b"\n", begin, passed), passed
+                continue
             length += end - begin
             kept += part[begin:min(end, begin + max_length + 1 - len(kept))]
             if length > max_length or kept.strip():
@@ -63,6 +68,13 @@ async def raw_lines(parts: AsyncIterable[bytes], max_length: int) -> AsyncIterat
         kept += part[begin:begin + max_length + 1 - len(kept)]
     if length > max_length or kept.strip():
         yield RawLine(number, bytes(kept), length)
+
+
+def _end_of_blanks(part: bytes, begin: int, end: int) -> int:
+    """Returns where the lines end that are nothing but blanks; 0 if there are none from `begin` on. They are passed
+    over together: one by one a million of them would hold up the event loop."""
+    found = _BLANKS.match(part, begin, end)
+    return 0 if found is None else part.rfind(b"\n", begin, found.end()) + 1
 
 
 def read_line(raw: RawLine, limits: Limits, endpoint: str | None = None) -> Line:

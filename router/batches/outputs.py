@@ -1,6 +1,5 @@
 """The files of a batch's answers: the output, and that of the lines which have failed or have no answer."""
 
-import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 from penstock.router.batches.answers import no_answer
 from penstock.router.batches.patience import patiently
 from penstock.router.store.files import Files, FileWriter
-from penstock.router.store.leases import LEASE_SECONDS, Lease
+from penstock.router.store.leases import Lease
 from penstock.router.store.records import BatchStatus, StoredBatch
 from penstock.router.store.tables import COMPLETED, FAILED, WAITING
 
@@ -29,7 +28,6 @@ class Outputs:
     def __init__(self, files: Files, lease: Lease) -> None:
         self._files = files
         self._lease = lease
-        self._renewed_at = time.monotonic()
 
     async def end(self, status: BatchStatus, reasons: Sequence[dict[str, Any]] | None = None) -> StoredBatch:
         """Writes the files and ends the batch in this state, if it has failed for these reasons."""
@@ -51,6 +49,4 @@ class Outputs:
             for number, custom_id, answer in lines:
                 await writer.write(no_answer(custom_id, code, message) if answer is None else answer)
                 last = number
-            if time.monotonic() - self._renewed_at > LEASE_SECONDS / 4:
-                await self._lease.renew()
-                self._renewed_at = time.monotonic()
+            await self._lease.keep()

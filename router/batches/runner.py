@@ -32,6 +32,8 @@ FAULT_SECONDS = 60.0
 """How long a batch is left alone whose work has failed by a fault of the router."""
 MAX_FAULTS = 3
 """After how many of them, without an answer between them, the batch has failed."""
+MAX_DEATHS = 2 * MAX_FAULTS
+"""After how many of them it has failed untried, since it may be that which ends the routers."""
 
 
 class Runner:
@@ -108,7 +110,11 @@ class Runner:
         """Works on a batch until it has ended. After a fault others come first, of which there may be more than are
         worked on at once. Raises LeaseLost or StoreFailure."""
         try:
-            await run.run()
+            if lease.num_faults < MAX_DEATHS:
+                await run.run()
+            else:
+                log.error("the batch %s is given up: routers have ended amid it %s times", lease.id, lease.num_faults)
+                await run.give_up()
         except LeaseLost:
             raise
         except Exception:

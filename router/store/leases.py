@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from sqlalchemy import bindparam, delete, func, insert, or_, select, true, update
+from sqlalchemy import bindparam, case, delete, func, insert, or_, select, true, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from penstock.router.store.batches import stored
@@ -51,18 +51,24 @@ class Leases:
             id = (await connection.execute(oldest)).scalar_one_or_none()
             if id is None:
                 return None
-            await connection.execute(update(BATCHES).where(BATCHES.c.id == id).values(
-                lease_owner=self.owner, lease_until=clock + LEASE_SECONDS))
-        return Lease(self._database, self.owner, id)
+            # One that nobody has left may have been the end of its router.
+            num_faults = BATCHES.c.lease_faults + case((BATCHES.c.lease_owner.is_not(None), 1), else_=0)
+            faults = (await connection.execute(update(BATCHES).where(BATCHES.c.id == id).values(
+                lease_owner=self.owner, lease_until=clock + LEASE_SECONDS, lease_faults=num_faults,
+                ).returning(BATCHES.c.lease_faults))).scalar_one()
+        return Lease(self._database, self.owner, id, faults)
 
 
 class Lease:
     """The lease of one batch. Every write renews it, and raises LeaseLost, and does nothing, where it is lost."""
 
-    def __init__(self, database: Database, owner: str, id: str) -> None:
+    def __init__(self, database: Database, owner: str, id: str, num_faults: int) -> None:
         self._database = database
         self._owner = owner
+        self._renewed_at = time.monotonic()
         self.id = id
+        self.num_faults = num_faults
+        """How many faults had been counted since an answer was stored; a lease that was not released is one, too."""
 
     @asynccontextmanager
     async def _held(self, *states: BatchStatus, **values: Any) -> AsyncIterator[tuple[AsyncConnection, StoredBatch]]:
@@ -74,12 +80,18 @@ class Lease:
                 ).values(lease_until=clock_of(connection) + LEASE_SECONDS, **values).returning(BATCHES))).one_or_none()
             if row is None:
                 raise LeaseLost
+            self._renewed_at = time.monotonic()
             yield connection, stored(row)
 
     async def renew(self) -> StoredBatch:
         """Returns the batch as it is now."""
         async with self._held() as (_, batch):
             return batch
+
+    async def keep(self) -> None:
+        """Renews the lease unless a write has done so lately."""
+        if time.monotonic() - self._renewed_at > LEASE_SECONDS / 4:
+            await self.renew()
 
     async def release(self) -> None:
         """Leaves the batch to any router, at once."""

@@ -27,6 +27,13 @@ async def test_lines_come_out_of_parts_of_any_size(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, 10_000])
+async def test_blank_lines_count(size: int) -> None:
+    content = b"\n \n\t\r\n" * 100 + b" one\n" + b"\n" * 50 + b" " * 200 + b"\n" * 50 + b"two"
+    assert [line async for line in raw_lines(in_parts(content, size), 1000)] == [
+        RawLine(301, b" one", 4), RawLine(402, b"two", 3)]
+
+
+@pytest.mark.parametrize("size", [1, 7, 10_000])
 async def test_of_a_line_that_is_too_long_little_is_held(size: int) -> None:
     content = b"x" * 5000 + b"\nshort\n" + b"y" * 3000
     assert [line async for line in raw_lines(in_parts(content, size), 10)] == [

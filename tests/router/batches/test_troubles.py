@@ -23,7 +23,7 @@ from penstock.router.store.leases import Lease, Leases
 from tests.eventually import until
 from tests.postgresql import PostgreSQL, only_with_postgresql
 from tests.router.api.conftest import Start
-from tests.router.batches.servers import BatchServer, impatient, line, lines, starting
+from tests.router.batches.servers import BatchServer, StartBatches, impatient, line, lines, starting
 
 NUM_LINES = 100
 
@@ -153,6 +153,18 @@ async def test_a_batch_whose_work_fails_again_and_again(
     assert "failed at this batch again and again, by a fault of its own" in str(error.message)
     assert [(each["custom_id"], each["error"]["code"]) for each in await batches.lines(batch.error_file_id)] == [
         (custom_id, "batch_failed") for custom_id in "ab" * can_write]
+
+
+async def test_a_batch_that_ends_its_routers_is_given_up(start_batches: StartBatches) -> None:
+    """Of which nobody can tell a fault any more."""
+    idle = await start_batches(has_runner=False)
+    batch = await idle.create(lines("a"))
+    for _ in range(runner.MAX_DEATHS):
+        assert await Leases(idle.store.database, "one").claim(()) is not None
+    batch = await (await start_batches("one")).ended(batch)
+    assert batch.status == "failed"
+    assert batch.errors is not None
+    assert [error.code for error in batch.errors.data or ()] == ["server_error"]
 
 
 async def test_a_batch_that_is_over_ends_beside_as_many_as_are_worked_on(

@@ -99,6 +99,16 @@ async def test_a_postponed_batch_is_taken_behind_others(store: Store) -> None:
     assert await lease.postpone(60, 2)  # since an answer has come
 
 
+async def test_a_lease_that_nobody_has_released_counts_as_a_fault(store: Store) -> None:
+    lease = await running(store, "a")
+    assert [lease.num_faults, *[(await claim(store)).num_faults for _ in range(2)]] == [0, 1, 2]
+    await (await claim(store)).release()
+    lease = await claim(store)
+    assert lease.num_faults == 3
+    await lease.save([answered(1)])
+    assert (await claim(store)).num_faults == 1
+
+
 async def test_batches_that_end_are_taken_alone(store: Store) -> None:
     """Their lines need not be answered."""
     router, batches = Leases(store.database, "one"), [await add(store) for _ in range(4)]
