@@ -12,6 +12,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import BinaryIO, Self
 
+import click
 import httpx2
 import orjson
 
@@ -22,6 +23,10 @@ CONNECT_SECONDS = 30.0
 SILENT_SECONDS = 300.0
 UPLOAD_PAUSES = (1.0, 4.0, 16.0, 64.0)
 """How long is waited before the answers are put at a URL again."""
+
+
+MAX_REFERRALS = 5
+KEPT = "The answers so far are in {0}; with -o {0} it goes on"
 
 
 class NotAnswers(Exception):
@@ -64,7 +69,7 @@ def upload(answers: "AnswerFile", url: str) -> None:
     for pause in (*UPLOAD_PAUSES, None):
         try:
             with _client() as client:
-                client.put(url, content=answers.rewound()).raise_for_status()
+                _put(client, answers, url)
             return
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             if pause is None or not _may_pass(error):
@@ -72,10 +77,25 @@ def upload(answers: "AnswerFile", url: str) -> None:
             time.sleep(pause)
 
 
+def _put(client: httpx2.Client, answers: "AnswerFile", url: str) -> None:
+    """Puts the answers at a URL, or where its server refers to: there from the beginning, and not with a GET, to which
+    a client turns some referrals. Raises HTTPError."""
+    response = client.put(url, content=answers.rewound(), follow_redirects=False)
+    for _ in range(MAX_REFERRALS):
+        there = response.next_request
+        if there is None or there.method != response.request.method:
+            break
+        answers.rewound()
+        response = client.send(there, follow_redirects=False)
+    response.raise_for_status()
+
+
 def _may_pass(error: Exception) -> bool:
     """Tells whether the same may succeed later."""
     if isinstance(error, httpx2.HTTPStatusError):
-        return error.response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR
+        status = error.response.status_code
+        return (status >= HTTPStatus.INTERNAL_SERVER_ERROR
+                or status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS))
     return isinstance(error, httpx2.TransportError) and not isinstance(error, httpx2.UnsupportedProtocol)
 
 
@@ -103,19 +123,22 @@ class AnswerFile:
     @classmethod
     @contextmanager
     def opened(cls, name: str) -> Iterator[Self]:
-        """Opens the file, a temporary one if it is to be put elsewhere, whose answers are kept if an error ends the
-        block. The rest of a last line, which a killed run has left, is cut off. Raises NotAnswers for a file that has
-        something else, and OSError."""
+        """Opens the file, a temporary one if it is to be put elsewhere, whose answers are kept if an error or Ctrl-C
+        ends the block. The rest of a last line, which a killed run has left, is cut off. Raises NotAnswers for a file
+        that has something else, and OSError."""
         if is_url(name):
             with tempfile.TemporaryFile(buffering=0) as file:
                 answers = cls(file, name)
                 try:
                     yield answers
-                except Exception as error:
+                except BaseException as error:
                     if not os.fstat(file.fileno()).st_size:
                         raise
-                    kept = answers._keep()
-                    raise OSError(f"{error}\nThe answers so far are in {kept}; with -o {kept} it goes on") from error
+                    kept = KEPT.format(answers._keep())
+                    if isinstance(error, Exception):
+                        raise OSError(f"{error}\n{kept}") from error
+                    click.echo(kept, err=True)
+                    raise
             return
         with open(os.open(name, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=0) as found:
             try:

@@ -3,6 +3,7 @@
 import os
 import re
 import resource
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -91,14 +92,23 @@ def test_a_pipe_can_be_read_twice() -> None:
 
 
 class Puts(BaseHTTPRequestHandler):
-    """Answers each PUT with the next of the statuses, and notes its content."""
+    """Answers each PUT with the next of the statuses, and notes its content and its path."""
 
     statuses: ClassVar[list[int]] = []
     taken: ClassVar[list[bytes]] = []
+    paths: ClassVar[list[str]] = []
 
     def do_PUT(self) -> None:
+        self.paths.append(self.path)
         self.taken.append(self.rfile.read(int(self.headers["content-length"])))
-        self.send_response(self.statuses[len(self.taken) - 1])
+        self.send_response(status := self.statuses[len(self.taken) - 1])
+        if status < 400:
+            self.send_header("location", "/there")
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        self.send_response(200)
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -109,6 +119,7 @@ class Puts(BaseHTTPRequestHandler):
 def puts(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(batch_files, "UPLOAD_PAUSES", (0.0, 0.0))
     Puts.taken.clear()
+    Puts.paths.clear()
     with ThreadingHTTPServer(("127.0.0.1", 0), Puts) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -128,22 +139,45 @@ def put(url: str, *statuses: int) -> None:
 
 
 def test_answers_are_put_again_if_the_server_is_out_of_order(puts: str) -> None:
-    put(puts, 503, 500, 200)
+    put(puts, 503, 429, 200)
     assert Puts.taken == [WHOLE + UNREAD] * 3
 
 
-@pytest.mark.parametrize("statuses", [(503, 503, 503), (403,)], ids=str)
+@pytest.mark.parametrize("status", [301, 307, 308])
+def test_answers_are_put_where_the_server_refers_to(puts: str, status: int) -> None:
+    put(puts, status, 200)
+    assert Puts.taken == [WHOLE + UNREAD] * 2
+    assert Puts.paths == ["/out", "/there"]
+
+
+@pytest.mark.parametrize("statuses", [(503, 503, 503), (403,), (302,), (303,), (307,) * 6], ids=str)
 def test_answers_that_cannot_be_put_are_kept(
     puts: str, statuses: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with pytest.raises(OSError, match=rf"/out can't be written: .*{statuses[0]}") as found:
+    with pytest.raises(OSError, match=rf"/out can't be written: (.|\n)*{statuses[0]}") as found:
         put(puts, *statuses)
     assert len(Puts.taken) == len(statuses)
     [kept] = tmp_path.iterdir()
     assert f"with -o {kept} it goes on" in str(found.value)
     with AnswerFile.opened(str(kept)) as answers:
         assert answers.known.keys() == KEYS
+
+
+def test_answers_are_kept_if_ctrl_c_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def interrupted(answers: AnswerFile, url: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules[__name__], "upload", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        put("http://127.0.0.1:9/out")
+    [kept] = tmp_path.iterdir()
+    assert kept.read_bytes() == WHOLE + UNREAD
+    assert f"with -o {kept} it goes on" in capsys.readouterr().err
 
 
 def test_nothing_is_kept_of_a_run_without_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
