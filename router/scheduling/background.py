@@ -1,9 +1,9 @@
 """Sequences of the background get slots, blocks and time that nobody else waits for; others hardly notice.
 
 They come after all others in the order, so that their rows are a step's last, and that they are preempted first. While
-others are there, or were a moment ago, a part of the slots and of the blocks is kept free for those who may come, and
-the background's rows are few: none beside a prompt of others, and elsewhere as many as let the step take little longer.
-When nobody else has been there for a while it has everything.
+others are there, or were in the last `MOMENT_SECONDS` of steps, a part of the slots and of the blocks is kept free for
+those who may come, and the background's rows are few: none beside a prompt of others, and elsewhere as many as let the
+step take little longer. When nobody else has been there for longer it has everything.
 """
 
 import math

@@ -153,7 +153,7 @@ class Scheduler:
             if make_room(self._batch, waiting, lambda: self._admissions(is_background), is_stalled):
                 waiting = of_class(self._waiting, is_background)
             self._admit_waiting(waiting, builder)
-        elif may_guess and not self._waiting:
+        elif may_guess:
             add_forks(self.speculation, self._batch, builder)
 
     def _limit_background(self, builder: PlanBuilder) -> None:
