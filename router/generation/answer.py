@@ -45,7 +45,8 @@ class Answer:
         """Takes the answer's next event, and counts the time that it took, if it took any."""
         if self._num_known:
             self._num_known -= 1
-        elif self.request.beams is None:  # whose tokens come at once, when all is over
+        elif self.request.beams is None and not self.request.is_background:
+            # The tokens of beams come at once, when all is over, and nobody waits for those of the background.
             now = time.monotonic()
             if self._last_at is None:
                 self._metrics.first_token(now - self._received_at)

@@ -29,7 +29,8 @@ class GroupMetrics:
         self._queue_size = gauge("penstock_group_queue_size", "Requests that wait in a group", "group")
         self._batch_size = gauge("penstock_group_batch_size", "Requests that run in a group", "group")
         self._blocks = gauge("penstock_group_kv_blocks", "Blocks of a group's KV memory", "group", "state")
-        self._usage = gauge("penstock_kv_usage", "Share of the KV memory that requests hold, 0 to 1")
+        self._usage = gauge(
+            "penstock_kv_usage", "Share of the KV memory that requests hold, but for lines of batches, 0 to 1")
         self._block_size = gauge("penstock_kv_block_size", "Tokens of a block")
         self._num_blocks = gauge("penstock_kv_num_blocks", "Blocks of the KV memory of all groups")
         waiting = gauge("penstock_waiting_requests", "Requests that wait, by what they wait for", "reason")
@@ -59,7 +60,8 @@ class GroupMetrics:
         of its own."""
         self._occupancies[group] = occupancy
         if group:
-            now = occupancy.num_waiting, occupancy.num_running, occupancy.used_blocks, occupancy.free_blocks
+            num_waiting = occupancy.num_waiting - occupancy.background_waiting
+            now = num_waiting, occupancy.num_running, occupancy.used_blocks, occupancy.free_blocks
             for gauge, number in zip(self._own_series(group), now, strict=True):
                 gauge.set(number)
         self._sum_up()
@@ -77,7 +79,7 @@ class GroupMetrics:
         self.total = now = each[0] if len(each) == 1 else _total(each)
         num_blocks = now.used_blocks + now.free_blocks
         self._num_blocks.set(num_blocks)
-        self._usage.set(now.used_blocks / max(1, num_blocks))
+        self._usage.set((now.used_blocks - now.background_blocks) / max(1, num_blocks))
         self._block_size.set(now.block_size)
         if now.waits != self._waits:
             self._waits = now.waits
@@ -129,4 +131,7 @@ def _total(each: Collection[Occupancy]) -> Occupancy:
         wasted_positions=sum(one.wasted_positions for one in each),
         step_tokens=max((one.step_tokens for one in each), default=0),
         block_size=max((one.block_size for one in each), default=0),
-        waits=sum((Numbers(one.waits) for one in each), Numbers()))
+        waits=sum((Numbers(one.waits) for one in each), Numbers()),
+        background_waiting=sum(one.background_waiting for one in each),
+        background_running=sum(one.background_running for one in each),
+        background_blocks=sum(one.background_blocks for one in each))

@@ -144,6 +144,8 @@ class Metrics:
     def _define_batches(self, limits: Limits) -> None:
         self._queue_size = self._gauge("tgi_queue_size", "Requests that wait, and each beam of a search")
         self._batch_size = self._gauge("tgi_batch_current_size", "Requests that run, and each beam of a search")
+        lines = self._gauge("penstock_background_sequences", "Lines of batches, and each of their answers", "state")
+        self._background_waiting, self._background_running = lines.labels("waiting"), lines.labels("running")
         self._step_tokens = self._gauge("penstock_step_tokens", "Tokens that a step may have, to take 250 ms")
         self._next_size = self._histogram(
             "tgi_batch_next_size", "Requests and beams that began to run with one step",
@@ -284,7 +286,9 @@ class Metrics:
 
     def _sum_up(self) -> None:
         now = self.groups.total
-        self._queue_size.set(now.num_waiting)
+        self._queue_size.set(now.num_waiting - now.background_waiting)
+        self._background_waiting.set(now.background_waiting)
+        self._background_running.set(now.background_running)
         self._batch_size.set(now.num_running)
         self._used_blocks.set(now.used_blocks)
         self._free_blocks.set(now.free_blocks)

@@ -23,6 +23,11 @@ class Occupancy(NamedTuple):
     """In tokens."""
     waits: WaitCounts = MappingProxyType({})
     """Why those wait that wait."""
+    background_waiting: int = 0
+    """How many of those that wait are lines of batches; they ask for no more than is left."""
+    background_running: int = 0
+    background_blocks: int = 0
+    """How many of the used blocks nobody else holds, at the least."""
 
     def while_away(self) -> "Occupancy":
         """Returns the occupancy of a group that is away: it has no memory to give, and that is why sequences wait."""
@@ -34,8 +39,13 @@ def occupancy_of(
 ) -> Occupancy:
     """Counts the sequences that wait, as the latest plan `found` why, and those that run."""
     wasted = sum(len(s.blocks) * memory.block_size - s.computed for s in running)
+    others = [s for s in running if not s.is_background]
+    num_background = len(running) - len(others)
+    # Blocks that several hold count for each of them: to tell them apart would take too long after each step.
+    others_blocks = sum(len(s.blocks) for s in others) if num_background else memory.num_held
     return Occupancy(len(waiting), len(running), memory.num_held, memory.num_available, wasted, step_tokens,
-                     memory.block_size, settled(found, len(waiting)))
+                     memory.block_size, settled(found, len(waiting)), sum(s.is_background for s in waiting),
+                     num_background, max(0, memory.num_held - others_blocks))
 
 
 def load_before(is_background: bool, waiting: Items[Sequence], running: Items[Sequence], memory: KvMemory) -> float:

@@ -117,6 +117,8 @@ FAULTS = (
           ("tests/router/batches/test_window.py",)),
     Fault("batches", "the-check-lets-the-lease-run-out", "router/batches/checking.py",
           "            await patiently(self._lease.keep)\n", "", ("tests/router/batches/test_checking.py",)),
+    Fault("batches", "lines-look-like-load", "router/metrics/groups.py",
+          "now.used_blocks - now.background_blocks", "now.used_blocks", ("tests/router/batches/test_batches.py",)),
     Fault("batches", "a-long-line-of-blanks-is-none", "router/batches/lines.py",
           "            if length > max_length or kept.strip():", "            if kept.strip():",
           ("tests/router/batches/test_lines.py",)),

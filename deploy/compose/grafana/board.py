@@ -177,6 +177,9 @@ ROWS: dict[str, list[Panel]] = {
                   (f"max by (status) ({series('penstock_batches')})", "{{status}}")]),
         Panel("Lines answered", "Lines of batches, by whether their answer is an error.", "reqps", [
             (rate("penstock_batch_lines_total", by="outcome"), "{{outcome}}")]),
+        Panel("Lines that wait and run", "Lines of batches, and each of their answers. They count among the requests "
+              "that run, but not among those that wait.", "short", [
+                  (f"sum by (state) ({series('penstock_background_sequences')})", "{{state}}")]),
         Panel("Failures of the store", "Reads and writes that the database refused: it was away, or is full.", "short",
               [(growth("penstock_store_failures_total"), "{{instance}}")]),
     ],

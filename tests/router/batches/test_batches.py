@@ -137,6 +137,23 @@ async def test_a_batch_is_cancelled(batches: BatchServer, monkeypatch: pytest.Mo
     await batches.server.until_idle()
 
 
+async def test_lines_do_not_look_like_load(batches: BatchServer) -> None:
+    """Whoever starts servers for it, or is woken by night, would do so for nothing."""
+    batches.server.fleet.may_answer.clear()
+    batch = await batches.create(lines(range(50)))
+    await batches.server.fleet.has_plan.wait()
+    series = batches.server.series()
+    assert series['penstock_background_sequences{state="running"}'] > 0
+    assert series["penstock_kv_usage"] == series["tgi_queue_size"] == 0
+    batches.server.fleet.may_answer.set()
+    assert (await batches.ended(batch)).request_counts.completed == 50
+    series = batches.server.series()
+    for name in ("penstock_time_to_first_token_seconds", "penstock_inter_token_latency_seconds"):
+        assert series[f"{name}_count"] == 0
+    await batches.server.generate(max_new_tokens=3)
+    assert batches.server.series()["penstock_time_to_first_token_seconds_count"] == 1
+
+
 async def test_a_batch_expires(batches: BatchServer) -> None:
     batches.server.fleet.may_answer.clear()
     batch = await batches.until(await batches.create(lines("abc"), "90s"), lambda batch: batch.status == "in_progress")
