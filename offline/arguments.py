@@ -24,9 +24,10 @@ log = logging.getLogger(__name__)
 
 SAME_NAMES = frozenset({"disable_grammar_support"} | {
     each.name for each, setting, _ in settings(ServerSettings) if setting.group in (MODEL, MEMORY, SHARDS)}) - {
-    *NAMES.values(), "num_shard", "pipeline_parallel_size", "sharded", "lora_adapters"}
+    *NAMES.values(), "num_shard", "pipeline_parallel_size", "sharded", "lora_adapters", "watermark_gamma",
+    "watermark_delta"}
 """The settings that an `LLM` has by their own names: those of models, memory and shards, but for some that it has in
-another way."""
+another way, and those of watermarks, for which nothing here asks."""
 VALUES: Mapping[str, Mapping[object, object]] = {
     "dtype": {"auto": None, "half": "float16", "float": "float32"},
     "kv_cache_dtype": {"auto": None, "fp8": "fp8_e4m3fn", "fp8_e4m3": "fp8_e4m3fn"},
@@ -40,10 +41,10 @@ QUIET = "WARNING"
 NO_LIMIT = 1 << 20
 """A limit that nobody reaches: a program's own memory bounds how much it asks for."""
 ONE_SHARD = {"num_shard": 1, "pipeline_parallel_size": 1}
-"""Settings of shards that are there without being asked for."""
+"""The values of settings of shards that stand for one shard."""
 ALONE: Mapping[str, Any] = {"max_concurrent_requests": NO_LIMIT, "no_request_logs": True}
 """Settings of a model that one program asks alone."""
-FIXED: Mapping[str, Any] = {"max_stop_sequences": NO_LIMIT, "enable_prefill_logprobs": True, "allow_priorities": True}
+FIXED: Mapping[str, Any] = {"max_stop_sequences": NO_LIMIT, "allow_priorities": True}
 """Settings that an `LLM` has as they are."""
 
 

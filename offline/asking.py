@@ -1,6 +1,7 @@
 """Asks a session for the answers to one prompt."""
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +43,7 @@ class Question:
     def __post_init__(self) -> None:
         if not isinstance(self.params, SamplingParams):
             raise TypeError(f"sampling_params must be SamplingParams. Given: {type(self.params).__name__}")
+        object.__setattr__(self, "params", copy(self.params))  # a program may change its own while they are read
         if not isinstance(self.lora_request, LoRARequest | None):
             raise TypeError(f"`lora_request` must be a LoRARequest. Given: {type(self.lora_request).__name__}")
 

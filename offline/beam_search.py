@@ -22,6 +22,9 @@ def search(
     """Returns the answers that are found for each prompt. Raises TypeError and ValueError as `generate` does."""
     if not isinstance(params, BeamSearchParams):
         raise TypeError(f"params must be BeamSearchParams. Given: {type(params).__name__}")
+    for name, value in (("beam_width", params.beam_width), ("num_return_sequences", params.num_return_sequences)):
+        if value is not None and (type(value) is not int or value < 1):
+            raise ValueError(f"`{name}` must be a number from 1 on. Given: {value!r}")
     given: dict[str, Any] = {name: getattr(params, name) for name in _SHARED - {"temperature"}}
     number = params.beam_width if params.num_return_sequences is None else params.num_return_sequences
     shared = SamplingParams(temperature=0, n=number, **given)

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-MADE_BY = {"num_shard": "tensor_parallel_size", "cuda_graphs": "enforce_eager"}
+MADE_BY = {"num_shard": "tensor_parallel_size", "cuda_graphs": "enforce_eager",
+           "draft_model_id": "speculative_config"}
 """The arguments of which these settings are made."""
 
 

@@ -64,7 +64,7 @@ class ModelOwner:
         return proposed(self._model.folder)
 
     def get_metrics(self) -> list[Metric]:
-        """Returns all series that a server would tell at `/metrics`, of this model, and vLLM's."""
+        """Returns the series of the engine and its requests that a server tells at `/metrics`, and vLLM's."""
         from penstock.offline.metrics import metrics
 
         return metrics(self._model.service)

@@ -1,7 +1,7 @@
 """The forms that a prompt may have."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypedDict, cast
 
 
@@ -22,7 +22,7 @@ PromptType = str | Sequence[int] | TextPrompt | TokensPrompt
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt in one form. A chat's text has its special tokens already."""
+    """A prompt in one form, or its ids with the text that they are of. A chat's text has its special tokens already."""
 
     text: str | None
     token_ids: tuple[int, ...] | None = None
@@ -30,8 +30,8 @@ class Prompt:
 
     @property
     def inputs(self) -> str | tuple[int, ...]:
-        """The text, or the ids if there is none."""
-        return (self.token_ids or ()) if self.text is None else self.text
+        """The ids, or the text if there are none."""
+        return (self.text or "") if self.token_ids is None else self.token_ids
 
 
 def read_all(prompts: PromptType | Sequence[PromptType]) -> list[Prompt]:
@@ -59,9 +59,11 @@ def _read_mapping(prompt: Mapping[str, Any]) -> Prompt:
     given = {name: value for name, value in prompt.items() if value is not None}
     if unknown := given.keys() - {"prompt", "prompt_token_ids"}:
         raise ValueError(f"`{min(unknown)}` of a prompt is not taken: it may have `prompt` or `prompt_token_ids`")
+    if not isinstance(given.get("prompt", ""), str):
+        raise TypeError(f"`prompt` of a prompt must be a text. Given: {type(given['prompt']).__name__}")
     if "prompt_token_ids" in given:
-        return _of_ids(given["prompt_token_ids"])
-    if not isinstance(given.get("prompt"), str):
+        return replace(_of_ids(given["prompt_token_ids"]), text=given.get("prompt"))
+    if "prompt" not in given:
         raise ValueError("a prompt must have a text as `prompt`, or `prompt_token_ids`")
     return Prompt(given["prompt"])
 

@@ -22,10 +22,13 @@ from penstock.system.settings import LIMITS, MEMORY, MODEL, SHARDS, ServerSettin
 
 FILES = "Files"
 """The group of its own options on the help page."""
-OF_ANSWERS = ("model_id", "revision", "dtype", "quantize", "kv_cache_dtype")
+OF_ANSWERS = ("model_id", "revision", "dtype", "quantize", "activations", "kv_cache_dtype", "rope_scaling",
+              "rope_factor", "lora_adapters", "tokenizer_config_path", "watermark_gamma", "watermark_delta")
 """The options with which a run that goes on must be started again: others change no answer, or few."""
+OF_OTHER_ROUTES = ("enable_prefill_logprobs",)
+"""The limits of routes that no line can name."""
 SHARED = tuple(each.name for each, setting, _ in settings(ServerSettings)
-               if setting.group in (MODEL, MEMORY, LIMITS, SHARDS) and each.name not in ALONE)
+               if setting.group in (MODEL, MEMORY, LIMITS, SHARDS) and each.name not in (*ALONE, *OF_OTHER_ROUTES))
 """The options of `penstock serve` that it has, too."""
 
 

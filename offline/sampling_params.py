@@ -47,8 +47,8 @@ class BeamSearchParams:
     if it ends where it is now; "never" once none can, wherever it ends."""
     num_return_sequences: int | None = None
     """How many answers are returned. Default: as many as beams."""
-    stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
+    stop: str | list[str] | tuple[str, ...] | None = None
+    stop_token_ids: list[int] | tuple[int, ...] | None = None
     min_tokens: int = 0
     structured_outputs: StructuredOutputsParams | None = None
 
@@ -73,8 +73,8 @@ class SamplingParams:
     typical_p: float = 1.0
     seed: int | None = None
     """Default: one that follows from the seed of the `LLM`, and from how many prompts it has answered before."""
-    stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
+    stop: str | list[str] | tuple[str, ...] | None = None
+    stop_token_ids: list[int] | tuple[int, ...] | None = None
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False
     max_tokens: int | None = 16

@@ -69,7 +69,7 @@ def _parameters(
         if (value := getattr(params, name)) is not None and (type(value) is not int or value < 0):
             raise ValueError(f"`{name}` must be a number from 0 on. Given: {value!r}")
     is_greedy = params.temperature == 0
-    stop = [params.stop] if isinstance(params.stop, str) else params.stop or []
+    stop = [params.stop] if isinstance(params.stop, str) else _listed(params.stop)
     try:
         return Parameters(
             temperature=None if is_greedy else params.temperature,
@@ -85,7 +85,7 @@ def _parameters(
             min_tokens=params.min_tokens,
             ignore_eos=params.ignore_eos,
             stop=stop,
-            stop_token_ids=[] if params.stop_token_ids is None else params.stop_token_ids,
+            stop_token_ids=_listed(params.stop_token_ids),
             logit_bias=params.logit_bias or {},
             truncate=params.truncate_prompt_tokens,
             seed=seed if params.seed is None else params.seed,
@@ -95,6 +95,11 @@ def _parameters(
             grammar=_grammar(params.structured_outputs))
     except WrongType as error:
         raise _named(error.errors()[0]) from error
+
+
+def _listed(values: Any) -> Any:
+    """Returns a list for a tuple and for None, and all else as it is, for the parameters to check."""
+    return [*(values or ())] if values is None or isinstance(values, tuple) else values
 
 
 def _of_search(beams: BeamSearchParams | None, num_answers: int) -> dict[str, Any]:

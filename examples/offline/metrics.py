@@ -1,4 +1,4 @@
-"""Answers some prompts, and prints a part of what the engine has counted meanwhile: all series of a server are there.
+"""Answers some prompts, and prints a part of what the engine has counted meanwhile. The series are those of a server.
 
     python examples/offline/metrics.py [MODEL]
 """

@@ -16,6 +16,7 @@ from penstock.launcher.option_types import Noted, Unsupported
 from penstock.launcher.without_effect import TABLE
 from penstock.offline import batch_run
 from penstock.offline.batch_run import Batch
+from penstock.offline.run_batch import OF_OTHER_ROUTES
 from penstock.offline.run_batch import SHARED as SHARED_WITH_BATCHES
 from penstock.router import logs
 from tests.paths import DEMO_MODEL
@@ -202,3 +203,9 @@ def test_an_option_without_effect_is_told_or_refused(
     result = invoke(command, *acts.arguments)
     assert acts.said in " ".join(f"{result.output} {' '.join(caplog.messages)}".split())
     assert (result.exit_code == 0) == ("has no effect" in acts.said), result.output
+
+
+def test_a_limit_of_routes_that_no_line_can_name_is_no_option_of_batches(invoke: Callable[..., Result]) -> None:
+    for name in OF_OTHER_ROUTES:
+        result = invoke("run-batch", f"--{name.replace('_', '-')}")
+        assert (result.exit_code, "No such option" in result.output) == (2, True)

@@ -41,8 +41,10 @@ WRONG: list[tuple[Mapping[str, Any], type[Exception], str]] = [
     *(({"groups": "127.0.0.1:4000", **of_shards}, ValueError, f"`{name}` concerns shards, and with `groups` none are")
       for of_shards in ({"dtype": "float16"}, {"quantization": "int8"}, {"kv_memory": "4GiB"}, {"threads": 1},
                         {"tensor_parallel_size": 2}, {"pipeline_parallel_size": 2}, {"enforce_eager": True},
-                        {"cuda_graphs": [1]})
+                        {"cuda_graphs": [1]},
+                        {"speculative_config": {"num_speculative_tokens": 3, "model": "m"}})
       for name in of_shards),
+    ({"watermark_gamma": 0.5}, TypeError, "there is no argument `watermark_gamma`"),
 ]
 
 

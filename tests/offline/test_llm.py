@@ -37,11 +37,12 @@ def test_answers_come_in_the_order_of_prompts(llm: LLM) -> None:
 def test_all_forms_of_a_prompt_have_the_same_answer(llm: LLM) -> None:
     text = "The value of"
     ids = llm.get_tokenizer().encode(text)
-    forms: list[Any] = [text, ids, {"prompt": text}, {"prompt_token_ids": ids}]
+    forms: list[Any] = [text, ids, {"prompt": text}, {"prompt_token_ids": ids},
+                        {"prompt": text, "prompt_token_ids": ids}]
     outputs = llm.generate(forms, GREEDY, use_tqdm=False) + llm.generate(ids, GREEDY, use_tqdm=False)
     assert len({output.outputs[0].text for output in outputs}) == 1
     assert {tuple(output.prompt_token_ids) for output in outputs} == {tuple(ids)}
-    assert [output.prompt for output in outputs] == [text, None, text, None, None]
+    assert [output.prompt for output in outputs] == [text, None, text, None, text, None]
 
 
 def test_seeds_follow_from_the_model_or_are_given(llm: LLM) -> None:
@@ -82,7 +83,9 @@ def test_beam_search(llm: LLM) -> None:
     assert output.sequences[0].cum_logprob >= alone.sequences[0].cum_logprob
     [short] = llm.beam_search(prompt, BeamSearchParams(beam_width=1, max_tokens=6, length_penalty=0.5))
     assert short.sequences[0].score == pytest.approx(alone.sequences[0].cum_logprob / 6 ** 0.5)
-    for wrong, sentence in (({"temperature": 1.0}, "`temperature` of a beam search must be 0"),
+    for wrong, sentence in (({"beam_width": 0}, "`beam_width` must be a number from 1 on. Given: 0"),
+                            ({"num_return_sequences": 0}, "`num_return_sequences` must be a number from 1 on"),
+                            ({"temperature": 1.0}, "`temperature` of a beam search must be 0"),
                             ({"num_return_sequences": 4}, "`num_return_sequences` must be >= 1 and <= "),
                             ({"length_penalty": 99.0}, "`length_penalty` must be >= ")):
         with pytest.raises(ValueError, match=sentence):
@@ -100,7 +103,7 @@ def test_reasons_to_stop(llm: LLM) -> None:
     assert (last.stop_reason, last.text) == (middle, cut.text), "the one that ends first counts"
     kept = answer(llm, max_tokens=20, stop=middle, include_stop_str_in_output=True)
     assert kept.text == cut.text + middle
-    by_id = answer(llm, max_tokens=20, stop_token_ids=[whole.token_ids[2]])
+    by_id = answer(llm, max_tokens=20, stop_token_ids=(whole.token_ids[2],), stop=("never",))
     assert (by_id.finish_reason, by_id.stop_reason, by_id.token_ids) == (
         "stop", whole.token_ids[2], whole.token_ids[:3])
     kept = answer(llm, max_tokens=20, stop_token_ids=[whole.token_ids[2]], include_stop_str_in_output=True)

@@ -5,6 +5,8 @@ import re
 import pytest
 
 from penstock import LLM, SamplingParams, StructuredOutputsParams
+from penstock.offline.asking import Question
+from penstock.offline.prompts import Prompt
 
 QUERY = """
 root ::= query
@@ -38,3 +40,10 @@ def test_a_grammar_in_two_notations(llm: LLM) -> None:
 def test_a_grammar_that_is_none_is_refused(llm: LLM, grammar: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=f"`structured_outputs`: the grammar can't be read: .*{sentence}"):
         asked(llm, grammar)
+
+
+def test_a_question_keeps_the_parameters_that_it_was_asked_with() -> None:
+    params = SamplingParams()
+    question = Question("1", Prompt("a"), params)
+    params.logprobs = 5
+    assert question.params == SamplingParams()
