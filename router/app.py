@@ -19,7 +19,7 @@ from penstock.router.api.http.failures import error_response, of_framework, to_r
 from penstock.router.api.http.headers import name_server
 from penstock.router.api.http.route import Route, add_routes
 from penstock.router.api.openai.failures import OTHER_PATHS, openai_response, speaks_openai
-from penstock.router.api.openai.storage import ACCESS, STORE, TRANSFERS
+from penstock.router.api.openai.storage import ACCESS, DOWNLOADS, STORE, UPLOADS
 from penstock.router.generation.service import SERVICES, Services
 from penstock.router.memory_ceiling import NUM_TRANSFERS
 
@@ -48,7 +48,8 @@ def make_app(
     app[OTHER_PATHS] = frozenset(route.path.rstrip("/") for route in more_routes)
     app[SERVICES] = services
     if store is not None:
-        app[STORE], app[ACCESS], app[TRANSFERS] = store, access, asyncio.Semaphore(NUM_TRANSFERS)
+        app[STORE], app[ACCESS] = store, access
+        app[UPLOADS], app[DOWNLOADS] = asyncio.Semaphore(NUM_TRANSFERS), asyncio.Semaphore(NUM_TRANSFERS)
         store.database.on_failure = services.first.metrics.batches.store_failed
         app.on_cleanup.append(_close_store)
     app.cleanup_ctx.append(run_engines)

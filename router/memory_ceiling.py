@@ -18,8 +18,8 @@ BODY_FACTOR = 8
 WINDOW_BYTES = 8 << 20
 """How many bytes of lines of batches are asked at once."""
 NUM_TRANSFERS, TRANSFER_BYTES = 16, 4 << 20
-"""How many files are sent or received at once, and how many bytes each takes: its part, as the store and the client
-have it."""
+"""How many files are sent at once, and how many received, and how many bytes each takes: its part, as the store and the
+client have it."""
 MIB = 1 << 20
 
 
@@ -34,7 +34,7 @@ def memory_ceiling(limits: Limits, num_blocks: int, others: int = 0, *, num_line
              "for requests": limits.max_concurrent_requests * request,
              "for lines of batches": 0 if num_lines is None else (
                  max(num_lines, limits.max_concurrent_requests) * request + BODY_FACTOR * WINDOW_BYTES),
-             "for files": 0 if num_lines is None else NUM_TRANSFERS * TRANSFER_BYTES,
+             "for files": 0 if num_lines is None else 2 * NUM_TRANSFERS * TRANSFER_BYTES,
              "for large bodies": BODY_FACTOR * least_room(limits.payload_limit),
              "for all else": OTHER_BYTES}
     if not parts["of program"]:

@@ -5,7 +5,6 @@ import hashlib
 import logging
 import os
 import socket
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -47,11 +46,11 @@ class Runner:
         self._window = Window(lambda: services.first.engine.num_slots, WINDOW_BYTES)
         self._runs: dict[str, BatchRun] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._swept_at = 0.0
 
     async def run(self) -> None:
         """Takes batches, and works on them, until it is cancelled; then it leaves them to others."""
         changed = self._store.batches.changed
+        self._tasks.add(asyncio.create_task(self._sweep(), name="sweeping"))
         try:
             while True:
                 changed.clear()
@@ -79,10 +78,18 @@ class Runner:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         self._metrics.count(await self._store.batches.count())
-        if time.monotonic() - self._swept_at >= SWEEP_SECONDS:
-            self._swept_at = time.monotonic()  # whether it succeeds or not
-            await self._store.files.sweep()
-            await self._store.batches.sweep()
+
+    async def _sweep(self) -> None:
+        """Deletes files that have expired and lines of batches that have ended, which may take long."""
+        while True:
+            try:
+                await self._store.files.sweep()
+                await self._store.batches.sweep()
+            except StoreFailure:  # which the database has told
+                pass
+            except Exception:
+                log.exception("files and lines can't be swept away now")
+            await asyncio.sleep(SWEEP_SECONDS)
 
     async def _claim(self) -> Lease | None:
         """Takes a batch; beside as many as are worked on at once, one that ends without a line being asked."""
@@ -95,8 +102,9 @@ class Runner:
             await self._end(lease, self._runs[lease.id])
         except LeaseLost:
             log.info("the batch %s goes on elsewhere, or otherwise", lease.id)
-        except StoreFailure:  # amid a fault; the lease runs out
-            pass
+        except Exception:  # amid a fault
+            log.exception("the batch %s can't be left to others now", lease.id)
+            await asyncio.sleep(FAULT_SECONDS)  # for it is free to be taken by this router
         except asyncio.CancelledError:
             with suppress(StoreFailure, TimeoutError):
                 async with asyncio.timeout(FAREWELL_SECONDS):

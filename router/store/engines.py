@@ -1,5 +1,6 @@
 """The drivers of SQLite and PostgreSQL: how they are connected to, and which of their failures mean what."""
 
+import os
 import sqlite3
 from typing import Any
 
@@ -16,6 +17,8 @@ _SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full
 _PARAMETERS = ("application_name", "sslcert", "sslkey", "sslmode", "sslrootcert")
 """The parameters that a URL may have: asyncpg takes them as PostgreSQL's own library does, and others for settings of
 the server, which knows none of most names."""
+_FILES = ("sslcert", "sslkey", "sslrootcert")
+_PORT = "`database_url` must have one host, and a port from 1 to 65535 if it has one"
 _FULL = ("database or disk is full", "No space left on device", "could not extend file")
 
 
@@ -29,15 +32,24 @@ def parsed_url(text: str) -> URL:
         url = make_url(text)
     except ArgumentError as error:
         raise StoreError("`database_url` must be a URL such as postgresql://user:password@host/database") from error
+    except ValueError as error:
+        raise StoreError(_PORT) from error
     if url.get_backend_name() not in ("postgresql", "postgres"):
         raise StoreError("`database_url` must begin with postgresql://, for SQLite is used by `data_dir`. Given: "
                          f"{url.drivername}://")
+    if url.port is not None and not 0 < url.port < 1 << 16:
+        raise StoreError(_PORT)
+    if "@" in (url.host or ""):  # the end of a password, which is not shown
+        raise StoreError("`database_url` must have one @: write those of a password as %40")
     for name in url.query:
         if name not in _PARAMETERS:
             raise StoreError(f"`database_url` may have the parameters {', '.join(_PARAMETERS)}. Given: {name}")
     mode = url.query.get("sslmode", _SSL_MODES[0])
     if mode not in _SSL_MODES:
         raise StoreError(f"`sslmode` of `database_url` must be one of {', '.join(_SSL_MODES)}. Given: {mode}")
+    for name in _FILES:
+        if name in url.query and not os.path.isfile(str(url.query[name])):
+            raise StoreError(f"`{name}` of `database_url` must be a file. Given: {url.query[name]}")
     return url.set(drivername="postgresql+asyncpg")
 
 

@@ -214,6 +214,8 @@ def test_replicas_are_scaled_by_the_queue(charts: dict[str, list[Manifest]]) -> 
      "settings.DATA_DIR is given, but replicaCount is 2: each replica would have other files and batches"),
     ({"settings": {"DATA_DIR": "/data/batches"}, "persistence": {"accessModes": ["ReadWriteMany"]}},
      "settings.DATA_DIR is given, but persistence.accessModes have ReadWriteMany: SQLite's file breaks"),
+    ({"settings": {"DATA_DIR": "/data/batches"}, "persistence": {"enabled": False}},
+     "settings.DATA_DIR is given, but persistence.enabled is false: /data ends with the router's pod"),
     ({"settings": {"PENSTOCK_DATABASE_URL": "postgresql://a:b@c/d"}}, "PENSTOCK_DATABASE_URL"),
     ({"autoscaling": {"kind": "hpa"}}, "autoscaling.maxReplicas is 4, but replicas share the claim penstock"),
     ({"persistence": {"enabled": False, "existingClaim": "models"}}, "persistence.enabled is false"),

@@ -34,7 +34,7 @@ def test_lines_of_batches_are_requests_beside_those_of_clients() -> None:
     said = memory_ceiling(LIMITS, 0, num_lines=2 * 128)
     [lines] = map(int, re.findall(r"(\d+) for lines of batches", said))
     assert lines == 2 * 128 * (64 + 512) // 1024 + 8 * 8
-    assert "64 for files" in said
+    assert "128 for files" in said
     said = memory_ceiling(LIMITS, 0, num_lines=1)
     [lines] = map(int, re.findall(r"(\d+) for lines of batches", said))
     assert lines == 128 * (64 + 512) // 1024 + 8 * 8, "one line may yield as many answers as a request"

@@ -11,7 +11,8 @@ from pydantic import BaseModel
 from penstock.router.api.http.body import json_response
 from penstock.router.api.http.parts import send_parts
 from penstock.router.api.openai.storage import (
-    TRANSFERS,
+    DOWNLOADS,
+    UPLOADS,
     ExpiresAfter,
     after_of,
     check_query,
@@ -28,7 +29,7 @@ MAX_PAGE = 10_000
 UNREAD_SECONDS = 60.0
 """The most seconds for which a client may leave a part of a file unread."""
 TURN_SECONDS = 60.0
-"""The most seconds for which an upload waits for others to end."""
+"""The most seconds for which an upload, or a part of a file that is sent, waits for others."""
 
 QUERY = {"limit": "How many items the page has at most.", "after": "The id of the item behind which the page begins.",
          "purpose": "The purpose of the files.", "order": "`asc` for the oldest first, or `desc`."}
@@ -73,23 +74,23 @@ async def upload(request: web.Request) -> web.Response:
     """Stores a file, part by part as it comes."""
     files = store_of(request).files
     check_form(request)
-    async with _turn(request.app[TRANSFERS]), files.writing() as writer:
+    async with _turn(request.app[UPLOADS]), files.writing() as writer:
         form = await read_form(request, writer)
         return json_response(_described(await writer.finish(form.check(), form.fields["purpose"], form.seconds)))
 
 
 @asynccontextmanager
-async def _turn(transfers: asyncio.Semaphore) -> AsyncIterator[None]:
-    """Waits for the block until fewer files are sent and received than may be. Raises StoreUnavailable."""
+async def _turn(places: asyncio.Semaphore) -> AsyncIterator[None]:
+    """Waits for a place, which the block has. Raises StoreUnavailable."""
     try:
         async with asyncio.timeout(TURN_SECONDS):
-            await transfers.acquire()
+            await places.acquire()
     except TimeoutError as error:
-        raise StoreUnavailable("as many files are sent and received as may be at once") from error
+        raise StoreUnavailable("as many files are sent or received as may be at once") from error
     try:
         yield
     finally:
-        transfers.release()
+        places.release()
 
 
 async def files(request: web.Request) -> web.Response:
@@ -116,17 +117,19 @@ async def content(request: web.Request) -> web.StreamResponse:
     """Answers with a file's bytes."""
     files = store_of(request).files
     stored = await files.get(_id(request))
+    async with _turn(request.app[DOWNLOADS]):
+        pass  # so that a client hears of it if there is none, which a status can't tell later
     response = web.StreamResponse(headers={
         "content-type": "application/octet-stream", "content-length": str(stored.bytes)})
-    parts = _in_turn(files.parts(stored.id), request.app[TRANSFERS])
+    parts = _in_turn(files.parts(stored.id), request.app[DOWNLOADS])
     return await send_parts(request, response, parts, UNREAD_SECONDS)
 
 
-async def _in_turn(parts: AsyncGenerator[bytes], transfers: asyncio.Semaphore) -> AsyncGenerator[bytes]:
+async def _in_turn(parts: AsyncGenerator[bytes], places: asyncio.Semaphore) -> AsyncGenerator[bytes]:
     """Yields the parts of a file, each once there is a place for it, which it has until it is sent."""
     async with aclosing(parts):
         while True:
-            async with transfers:
+            async with _turn(places):
                 part = await anext(parts, None)
                 if part is None:
                     return

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 STORE = web.AppKey["Store"]("store")
 ACCESS = web.AppKey("access", Access)
-TRANSFERS = web.AppKey("transfers", asyncio.Semaphore)
-"""Those of files that may be sent or received at once."""
+UPLOADS = web.AppKey("uploads", asyncio.Semaphore)
+"""The places of files that are received at once."""
+DOWNLOADS = web.AppKey("downloads", asyncio.Semaphore)
+"""The places of parts of files that are sent at once."""
 
 SHORTEST, LONGEST = 3600, 30 * 24 * 3600
 """The least and the most seconds after which a file may expire."""

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.router.api.http.access import Access
 from penstock.router.api.openai import files, upload
-from penstock.router.api.openai.storage import TRANSFERS
+from penstock.router.api.openai.storage import DOWNLOADS, UPLOADS
 from penstock.router.api.store_routes import STORE_ROUTES
 from penstock.router.keys import Keys
 from penstock.router.store.records import PART_BYTES
@@ -166,17 +166,30 @@ async def test_so_many_files_are_received_at_once(
     batches: BatchServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     transfers = asyncio.Semaphore(1)
-    batches.server.client.app._state[TRANSFERS] = transfers
+    batches.server.client.app._state[UPLOADS] = transfers
     monkeypatch.setattr(files, "TURN_SECONDS", 0.01)
     async with half_an_upload(batches):
         await until(transfers.locked)
-        with pytest.raises(openai.APIStatusError, match="as many files are sent and received as may be") as caught:
+        with pytest.raises(openai.APIStatusError, match="as many files are sent or received as may be") as caught:
             await batches.client.with_options(max_retries=0).files.create(file=b"x", purpose="batch")
         assert (caught.value.status_code, caught.value.response.headers["retry-after"]) == (503, "5")
     await until(lambda: not transfers.locked())
     file = await batches.upload(b"x" * (PART_BYTES + 1))
     assert len((await batches.client.files.content(file.id)).content) == file.bytes
     await until(lambda: not transfers.locked())
+
+
+async def test_so_many_files_are_sent_at_once(batches: BatchServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside uploads, however slow these are; and nobody waits for a place without an end."""
+    file = await batches.upload(b"x")
+    downloads = batches.server.client.app._state[DOWNLOADS] = asyncio.Semaphore(1)
+    batches.server.client.app._state[UPLOADS] = asyncio.Semaphore(0)
+    assert (await batches.client.files.content(file.id)).content == b"x"
+    monkeypatch.setattr(files, "TURN_SECONDS", 0.01)
+    async with downloads:
+        with pytest.raises(openai.APIStatusError, match="as many files are sent or received as may be") as caught:
+            await batches.client.with_options(max_retries=0).files.content(file.id)
+    assert caught.value.status_code == 503
 
 
 async def test_an_upload_has_an_end(batches: BatchServer, monkeypatch: pytest.MonkeyPatch) -> None:

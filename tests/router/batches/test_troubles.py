@@ -18,6 +18,7 @@ from penstock.router.batches.lines import Line
 from penstock.router.batches.outputs import Outputs
 from penstock.router.generation.service import Services
 from penstock.router.store.database import Database
+from penstock.router.store.errors import StoreUnavailable
 from penstock.router.store.files import Files
 from penstock.router.store.leases import Lease, Leases
 from tests.eventually import until
@@ -153,6 +154,30 @@ async def test_a_batch_whose_work_fails_again_and_again(
     assert "failed at this batch again and again, by a fault of its own" in str(error.message)
     assert [(each["custom_id"], each["error"]["code"]) for each in await batches.lines(batch.error_file_id)] == [
         (custom_id, "batch_failed") for custom_id in "ab" * can_write]
+
+
+async def test_a_batch_that_cant_be_postponed_is_not_tried_at_once(
+    batches: BatchServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    num_tries, is_over = 0, asyncio.Event()
+
+    async def run_with_a_fault(self: BatchRun) -> None:
+        nonlocal num_tries
+        num_tries += 1
+        raise ZeroDivisionError
+
+    async def postpone(self: Lease, seconds: float, most_faults: int) -> bool:
+        is_over.set()
+        raise StoreUnavailable
+
+    run = BatchRun.run
+    monkeypatch.setattr(BatchRun, "run", run_with_a_fault)
+    monkeypatch.setattr(Lease, "postpone", postpone)
+    await batches.create(lines("a"))
+    await is_over.wait()
+    monkeypatch.setattr(BatchRun, "run", run)
+    assert (await batches.ended(await batches.create(lines("b")))).status == "completed"
+    assert num_tries == 1
 
 
 async def test_a_batch_that_ends_its_routers_is_given_up(start_batches: StartBatches) -> None:

@@ -76,6 +76,11 @@ async def test_a_newer_schema_is_refused(database: Database, caplog: pytest.LogC
      "application_name, sslcert, sslkey, sslmode, sslrootcert. Given: channel_binding"),
     ("postgresql://a/b?sslmode=on", "`sslmode` of `database_url` must be one of disable, allow, prefer, require, "
      "verify-ca, verify-full. Given: on"),
+    *((f"postgresql://u:p@{host}/d", "`database_url` must have one host, and a port from 1 to 65535 if it has one")
+      for host in ("h:abc", "h:99999", "h:0", "h1:5432,h2:5432")),
+    ("postgresql://u:p@ss@h/d", "`database_url` must have one @: write those of a password as %40"),
+    ("postgresql://h/d?sslmode=require&sslrootcert=/nope/ca.crt",
+     "`sslrootcert` of `database_url` must be a file. Given: /nope/ca.crt"),
 ])
 def test_other_urls_are_refused(url: str, sentence: str) -> None:
     with pytest.raises(StoreError) as caught:

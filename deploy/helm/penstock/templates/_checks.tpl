@@ -34,6 +34,8 @@
 {{- fail (printf "settings.DATA_DIR is given, but %s is %d: each replica would have other files and batches than the next, or they would share SQLite's file over a network, where it breaks. Give all a PostgreSQL as PENSTOCK_DATABASE_URL, in env" $field $replicas) }}
 {{- else if and (include "penstock.sharedClaim" .) (not (include "penstock.claimIsOnOneNode" .)) }}
 {{- fail "settings.DATA_DIR is given, but persistence.accessModes have ReadWriteMany: SQLite's file breaks where an old replica and a new one share it over a network. Leave ReadWriteMany out, or give a PostgreSQL as PENSTOCK_DATABASE_URL, in env" }}
+{{- else if and (hasPrefix "/data" .Values.settings.DATA_DIR) (not (include "penstock.sharedClaim" .)) (or .Values.groups.enabled (not .Values.persistence.enabled)) }}
+{{- fail (printf "settings.DATA_DIR is given, but %s: /data ends with the router's pod, and files and batches with it. Give a PostgreSQL as PENSTOCK_DATABASE_URL, in env" (ternary "persistence.enabled is false" "groups.enabled is true, and the router has no claim" (not .Values.persistence.enabled))) }}
 {{- end }}
 {{- end }}
 {{- if and .Values.persistence.existingClaim (not .Values.persistence.enabled) }}

@@ -55,7 +55,7 @@ def _batches() -> None:
         sa.Column("expires_at", sa.BigInteger, nullable=False),
         *(sa.Column(name, sa.BigInteger) for name in times),
         *(sa.Column(name, sa.Integer, nullable=False) for name in ("total", "completed", "failed")),
-        *(sa.Column(name, sa.BigInteger, nullable=False) 
+        *(sa.Column(name, sa.BigInteger, nullable=False)
           for name in ("input_tokens", "cached_tokens", "output_tokens")),
         sa.Column("lease_owner", sa.Text),
         sa.Column("lease_until", sa.Float(53)),
