@@ -118,6 +118,7 @@ class AnswerFile:
     def __init__(self, file: BinaryIO, name: str) -> None:
         self._file = file
         self._name = name
+        self._fault: OSError | None = None
         self.known = dict(_keys(file, name))
 
     @classmethod
@@ -149,12 +150,15 @@ class AnswerFile:
 
     def append(self, line: bytes) -> None:
         """Writes a line, which ends with a newline. Raises OSError, as where the disk is full; a part of it may be
-        there then, for the next run to cut off."""
+        there then, for the next run to cut off: nothing is written behind it."""
         view = memoryview(line)
         try:
+            if self._fault is not None:
+                raise self._fault
             while view:
                 view = view[self._file.write(view):]
         except OSError as error:
+            self._fault = error
             raise OSError(f"{self._name} can't be written: {error}") from error
 
     def rewound(self) -> BinaryIO:

@@ -44,9 +44,9 @@ class Batch:
         self.num_tokens = 0
 
     async def lines(self, limits: Limits) -> AsyncIterator[tuple[Line | bytes, str]]:
-        """Yields the requests that have no answer yet, and in place of a line that is none the line of its error; with
-        the names that the answers' ids are made of. Raises NotAnswers if there is an answer of a line's `custom_id` to
-        another request, or of another model."""
+        """Yields the requests that have no answer yet, and in place of a line that is none the line of its error; each
+        with the digest of which its answer's id is made. Raises NotAnswers if there is an answer of a line's
+        `custom_id` to another request, or of another model."""
         firsts: dict[str, int] = {}
         async for raw in raw_lines(parts_of(self._source), limits.payload_limit):
             line, fault = None, None
@@ -57,16 +57,16 @@ class Batch:
             custom_id = _custom_id(raw) if line is None else line.custom_id
             if custom_id is not None and firsts.setdefault(custom_id, raw.number) != raw.number:
                 fault, custom_id = repeated(raw.number, custom_id, firsts[custom_id]), None
-            name = blake2b(raw.content.strip(), digest_size=16, key=blake2b(self._model).digest()).hexdigest()
+            digest = blake2b(raw.content.strip(), digest_size=16, key=blake2b(self._model).digest()).hexdigest()
             known = self._answers.known.get(key_of(custom_id, None if fault is None else str(fault)))
             if known is not None:
-                if custom_id is not None and known != id_of(name):
+                if custom_id is not None and known != id_of(digest):
                     raise NotAnswers(OTHER_REQUEST.format(number=raw.number))
                 self.num_known += 1
             elif fault is not None:
-                yield no_answer(custom_id, fault.code, str(fault), name), name
+                yield no_answer(custom_id, fault.code, str(fault), digest), digest
             elif line is not None:
-                yield line, name
+                yield line, digest
 
     async def num_lines(self, limits: Limits) -> int:
         """Counts the lines, after all have been held against the answers that are there, as `lines` does."""
@@ -76,14 +76,14 @@ class Batch:
             self.num_known = 0
         return sum([1 async for _ in raw_lines(parts_of(self._source), limits.payload_limit)])
 
-    def put(self, number: int, found: LineAnswer | bytes, name: str) -> None:
+    def put(self, number: int, found: LineAnswer | bytes, digest: str) -> None:
         """Writes the answer to the line that was yielded as this one, or keeps it until those before it have come."""
         is_failure = isinstance(found, bytes) or found.has_failed
         self.num_failed += is_failure
         self.num_answered += not is_failure
         if isinstance(found, LineAnswer):
             self.num_tokens += (found.body.get("usage") or {}).get("completion_tokens", 0)
-            found = found.to_json(name)
+            found = found.to_json(digest)
         if not self._in_order:
             self._answers.append(found)
             return
@@ -105,14 +105,14 @@ async def run(config: LauncherConfig, batch: Batch) -> None:
         with bar:
             async def numbered() -> AsyncIterator[tuple[int, Line | bytes, str]]:
                 number = 0
-                async for line, name in batch.lines(limits):
-                    yield number, line, name
+                async for line, digest in batch.lines(limits):
+                    yield number, line, digest
                     number += 1
 
             async def ask(asked: tuple[int, Line | bytes, str]) -> None:
-                number, line, name = asked
+                number, line, digest = asked
                 found = line if isinstance(line, bytes) else await _answered(session, services, line)
-                batch.put(number, found, name)
+                batch.put(number, found, digest)
                 _show(bar, batch)
 
             await ask_each(numbered(), service.engine.num_slots, ask)

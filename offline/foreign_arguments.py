@@ -26,7 +26,7 @@ FOREIGN = {
     "task": Foreign("models generate", ("auto", "generate")),
     "runner": Foreign("models generate", ("auto", "generate")),
     "generation_config": Foreign("parameters that are not given are those of `SamplingParams`", ("vllm",)),
-    "disable_log_stats": Foreign("nothing is logged; `get_metrics` has all series", (True, False)),
+    "disable_log_stats": Foreign("nothing is logged; `get_metrics` has the numbers", (True, False)),
     "disable_custom_all_reduce": Foreign("there is no all-reduce, but sums in a fixed order", (False,), is_told=True),
     "distributed_executor_backend": Foreign("shards are processes; give `groups` for those elsewhere", ("mp",)),
     "swap_space": Foreign("sequences that give way are computed anew", (0,), is_told=True),

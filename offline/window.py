@@ -1,4 +1,4 @@
-"""Asks for many answers, as many at once as the model computes and some more."""
+"""Asks for many answers, of which some wait while others are computed."""
 
 import asyncio
 from collections.abc import AsyncIterable, Awaitable, Callable
@@ -12,8 +12,8 @@ the scheduler would help nobody."""
 
 
 async def ask_each(questions: AsyncIterable[T], num_slots: int, ask: Callable[[T], Awaitable[None]]) -> None:
-    """Calls `ask` for each question, in their order, where so many slots compute answers. The first error ends all that
-    is asked, and is raised."""
+    """Calls `ask` for each question, in their order, for at most WAITING_SHARE times `num_slots` at once. The first
+    error ends all that is asked, and is raised."""
     places = asyncio.Semaphore(WAITING_SHARE * num_slots)
 
     async def one(question: T) -> None:

@@ -70,7 +70,7 @@ class Parts:
         return cls(config, facts, limits, adapters, metrics, finding.groups(limits, metrics, adapters), grammars)
 
     async def warm(self) -> None:
-        """Waits until all is read that would hold up answers."""
+        """Reads now what would hold up the first answers."""
         if self.grammars is not None:
             await self.grammars.warm()
 

@@ -65,6 +65,8 @@ def test_a_line_that_a_full_disk_has_cut_is_written_anew(tmp_path: Path) -> None
                 answers.append(UNREAD)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        with pytest.raises(OSError, match="File too large"):
+            answers.append(UNREAD)
     assert path.read_bytes() == WHOLE + UNREAD[:5]
     with AnswerFile.opened(str(path)) as answers:
         assert answers.known.keys() == {key_of("a", None)}
