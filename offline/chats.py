@@ -35,9 +35,10 @@ class ChatBody(Body):
 
 def split(messages: Messages | Sequence[Messages]) -> Sequence[Messages]:
     """Returns the conversations of a call, which may be a single one."""
-    if not isinstance(messages, Sequence) or not messages:
+    if not isinstance(messages, Sequence):
         raise TypeError("messages must be a list of messages, or a list of such lists")
-    return [cast(Messages, messages)] if isinstance(messages[0], Mapping) else cast(Sequence[Messages], messages)
+    is_single = len(messages) > 0 and isinstance(messages[0], Mapping)
+    return [cast(Messages, messages)] if is_single else cast(Sequence[Messages], messages)
 
 
 def render_all(

@@ -51,8 +51,8 @@ def read(prompt: PromptType) -> Prompt:
         return _read_mapping(prompt)
     if _are_ids(prompt):
         return _of_ids(prompt)
-    raise TypeError("a prompt must be a text, a list of token ids, or a dict with `prompt` or `prompt_token_ids`. "
-                    f"Given: {type(prompt).__name__}")
+    raise TypeError("a prompt must be a text, a list of at least one token id, or a dict with `prompt` or "
+                    f"`prompt_token_ids`. Given: {type(prompt).__name__}")
 
 
 def _read_mapping(prompt: Mapping[str, Any]) -> Prompt:

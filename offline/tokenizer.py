@@ -8,6 +8,9 @@ from penstock.offline.event_loop import EventLoop
 from penstock.offline.failures import translated
 from penstock.router.generation.service import Service
 
+MAX_ID = 1 << 32
+"""Below which token ids are."""
+
 
 class ModelTokenizer:
     """Turns texts and conversations into token ids, as the model's prompts are, and ids into texts."""
@@ -43,10 +46,13 @@ class ModelTokenizer:
         with translated():
             return [*self._loop.run(self._service.tokenizer.encode(text, add_special_tokens))]
 
-    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = False) -> str:
-        """Returns the text of token ids."""
+    def decode(self, token_ids: int | Sequence[int], skip_special_tokens: bool = False) -> str:
+        """Returns the text of token ids, or of a single one."""
+        ids = [token_ids] if isinstance(token_ids, int) else token_ids
+        if wrong := [each for each in ids if not 0 <= each < MAX_ID]:
+            raise ValueError(f"`token_ids` must have numbers from 0 to {MAX_ID - 1}. Given: {wrong[0]}")
         special = self._service.tokenizer.special_ids if skip_special_tokens else ()
-        return self._service.tokenizer.decode([each for each in token_ids if each not in special])
+        return self._service.tokenizer.decode([each for each in ids if each not in special])
 
     @overload
     def apply_chat_template(

@@ -40,7 +40,8 @@ def counted(llm: LLM | AsyncLLM, name: str) -> float:
     return value
 
 
-def wait_for(is_so: Callable[[], object]) -> None:
-    """Waits in a thread until it is so."""
+def wait_for(is_so: Callable[[], object], may_come: Callable[[], bool] = lambda: True) -> None:
+    """Waits in a thread until it is so, or fails when it may not come any more."""
     while not is_so():
+        assert may_come() or is_so()
         time.sleep(0.001)

@@ -41,7 +41,7 @@ def test_answers_do_not_change_when_shards_are_killed() -> None:
         start, num_tokens = counted(llm, GENERATED), len(PROMPTS) * NEW
         asking.start()
         for share in (0.1, 0.5):
-            wait_for(partial(has_generated, llm, start + share * num_tokens))
+            wait_for(partial(has_generated, llm, start + share * num_tokens), asking.is_alive)
             asyncio.run(kill_a_shard())
             assert counted(llm, GENERATED) - start < num_tokens
         asking.join()

@@ -186,7 +186,7 @@ async def test_streams() -> None:
         answers = await asyncio.gather(*map(ask, PROMPTS))
         for texts in answers:
             assert all(later.startswith(earlier) for earlier, later in pairwise(texts))
-            assert len(texts) > 10
+            assert len(texts) > 1
         for kind in (RequestOutputKind.DELTA, RequestOutputKind.FINAL_ONLY):
             params.output_kind = kind
             parts = await ask(PROMPTS[0])

@@ -29,3 +29,16 @@ def test_a_prompt_is_cut_to_its_last_tokens(llm: LLM) -> None:
     cut, short = llm.generate([ids, ids[-3:]], params, use_tqdm=False)
     assert cut.prompt_token_ids == ids[-3:]
     assert cut.outputs == short.outputs
+
+
+def test_token_ids_that_have_a_text(llm: LLM) -> None:
+    tokenizer = llm.get_tokenizer()
+    [first, *_] = tokenizer.encode("def", add_special_tokens=False)
+    assert tokenizer.decode(first) == tokenizer.decode([first])
+    for wrong in (-1, 1 << 32):
+        with pytest.raises(ValueError, match=f"`token_ids` must have numbers from 0 to 4294967295. Given: {wrong}"):
+            tokenizer.decode([wrong])
+
+
+def test_no_conversation_has_no_answer(llm: LLM) -> None:
+    assert llm.chat([], use_tqdm=False) == llm.generate([], use_tqdm=False) == []
