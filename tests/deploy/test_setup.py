@@ -34,6 +34,7 @@ def test_a_checkout_without_links_says_so(unlinked: Path, command: list[str]) ->
     assert not (unlinked / ".venv").exists()
 
 
+@pytest.mark.slow
 def test_a_failure_shows_the_end_of_the_log(unlinked: Path) -> None:
     (unlinked / "penstock/kernels").unlink()
     (unlinked / "penstock/kernels").mkdir()

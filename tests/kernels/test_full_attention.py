@@ -47,6 +47,7 @@ def test_a_sequence_has_the_same_bits_alone_and_beside_others(kernel_set, dtype)
             assert torch.equal(attend(*tensors, LENGTHS), expected)
 
 
+@pytest.mark.slow_in_interpreter
 def test_every_token_sees_the_last_one(kernel_set):
     q, k, v = made([40])
     before = attend(q, k, v, [40])
@@ -54,6 +55,7 @@ def test_every_token_sees_the_last_one(kernel_set):
     assert (attend(q, k, v, [40]) != before).any(dim=(1, 2)).all()
 
 
+@pytest.mark.slow_in_interpreter
 def test_nothing_of_another_sequence_is_seen(kernel_set):
     q, k, v = made([20, 30])
     before = attend(q, k, v, [20, 30])

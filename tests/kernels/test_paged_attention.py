@@ -212,6 +212,7 @@ def test_nothing_to_do(kernel_set, bit_contract):
     assert paged_attention(made.q[0][:0], made.cache, made.tables[:0], none, none, scale=0.3).shape == (0, 4, 32)
 
 
+@pytest.mark.slow_in_interpreter
 def test_a_sequence_grows_by_writing_and_reading(kernel_set, bit_contract):
     """Prefill, then token after token as a shard does it, equals everything written at once."""
     whole, grown = scene([50], dtype=narrow(kernel_set)), scene([50], dtype=narrow(kernel_set))

@@ -126,6 +126,7 @@ def test_no_tokens(kernel_set):
         0, 1, 16)
 
 
+@pytest.mark.slow_in_interpreter
 @pytest.mark.parametrize("is_delta", [False, True])
 def test_sequences_without_tokens_change_nothing(is_delta, kernel_set):
     """But that one at position 0 begins with zeros."""

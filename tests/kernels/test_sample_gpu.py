@@ -16,6 +16,7 @@ from tests.kernels.test_sample_compiled import assert_as_the_reference, random_l
 from tests.kernels.test_sample_statistics import LOGITS, p_value
 
 
+@pytest.mark.slow_in_interpreter
 @pytest.mark.parametrize("vocabulary", [1, 17, 129, 9001])
 def test_random_rows_as_the_reference(vocabulary, gpu_kernels, monkeypatch):
     poison(monkeypatch)

@@ -151,6 +151,7 @@ async def test_the_first_failure_is_the_last_step(command: str, complaint: str) 
     assert (blue.drains, green.drains) == ([True], [])
 
 
+@pytest.mark.slow
 async def test_nothing_is_begun_that_could_not_end_well() -> None:
     blue, green = Shard("blue"), Shard("green")
     async with serving(blue, green) as groups:

@@ -56,7 +56,7 @@ def test_two_stages_are_one(tmp_path: Path, names: tuple[str, ...], world_size: 
 
 
 @pytest.mark.parametrize(("count", "world_size"), [
-    (2, 4), (4, 4), pytest.param(5, 5, marks=pytest.mark.slow), pytest.param(4, 8, marks=pytest.mark.slow)])
+    (4, 4), *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in ((2, 4), (5, 5), (4, 8)))])
 @pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("float32", marks=pytest.mark.slow)])
 def test_many_stages_are_one(model: Path, dtype: str, tmp_path: Path, count: int, world_size: int) -> None:
     """With masks, all ways of sampling, and prompt logprobs."""
@@ -69,8 +69,8 @@ def test_many_stages_are_one(model: Path, dtype: str, tmp_path: Path, count: int
 @pytest.mark.parametrize(("count", "world_size"), [
     (4, 4), *(pytest.param(2, ranks, marks=pytest.mark.slow) for ranks in (2, 4))])
 @pytest.mark.parametrize("traffic", [
-    pytest.param(Traffic(depth=2, max_step_tokens=17), id="small chunks"),
-    pytest.param(Traffic(depth=2, arrivals=range(0, 66, 6)), id="cached"),
+    pytest.param(Traffic(depth=2, max_step_tokens=17), id="small chunks", marks=pytest.mark.slow),
+    pytest.param(Traffic(depth=2, arrivals=range(0, 66, 6)), id="cached", marks=pytest.mark.slow),
     pytest.param(Traffic(depth=2, num_blocks=12), id="preempted"),
     pytest.param(Traffic(depth=3, guesses=3, num_blocks=11, losses=(5, 25), arrivals=range(0, 22, 2)),
                  id="all of it, guessed"),

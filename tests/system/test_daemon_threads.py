@@ -50,7 +50,7 @@ def test_as_many_works_run_at_once_as_there_are_threads() -> None:
     assert sum(thread.name.startswith("at-once") for thread in threading.enumerate()) <= 2
 
 
-@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "dropped"])
+@pytest.mark.parametrize("is_closed", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["closed", "dropped"])
 def test_threads_end_with_their_owner(is_closed: bool) -> None:
     name = f"owned-{is_closed}"
     threads, gate = DaemonThreads(1, name), threading.Event()

@@ -63,7 +63,7 @@ def test_any_pattern_that_is_read_matches_as_pythons(
     (")", r"without a \("), ("[", "without an end"), ("\\", "without an end"), ("*a", "repetition operator"),
     ("a{1000}", r"the count \{1000\}"), ("a{99999999999}", "the count"), ("(?:a{2}){3}", r"it counts \(\{3\}\)"),
     ("a" * (MAX_LENGTH + 1), "it has 65537 characters"), ("(" * 2000 + ")" * 2000, "nested parentheses"),
-    (r"(?:.|\w){90}" * 5000, "too large"), ("[z-a]", "range")])
+    pytest.param(r"(?:.|\w){90}" * 5000, "too large", marks=pytest.mark.slow), ("[z-a]", "range")])
 def test_what_is_refused(text: str, reason: str) -> None:
     with pytest.raises(PatternError, match=reason):
         Pattern(text)

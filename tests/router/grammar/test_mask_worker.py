@@ -269,7 +269,7 @@ def answer_of(asked: Request) -> list[int]:
     return answer[:asked.max_new_tokens]
 
 
-@pytest.mark.parametrize("depth", [1, 2, pytest.param(3, marks=pytest.mark.slow), 4])
+@pytest.mark.parametrize("depth", [*(pytest.param(depth, marks=pytest.mark.slow) for depth in (1, 2, 3)), 4])
 @pytest.mark.parametrize("seed", [
     1, pytest.param(2, marks=pytest.mark.slow),
     *(pytest.param(seed, marks=[pytest.mark.slow, pytest.mark.every_case]) for seed in range(3, 8))])

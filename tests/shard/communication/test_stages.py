@@ -85,8 +85,9 @@ def run(stages: Stages) -> Results:
     return {"ends": ends, "learnt": [each.tolist() for each in learnt], "lag": lag}
 
 
-@pytest.fixture(scope="module", params=[
-    (2, 2), (3, 3), pytest.param((2, 4), marks=pytest.mark.slow)], ids=lambda sizes: f"{sizes[0]} of {sizes[1]}")
+@pytest.fixture(
+    scope="module", params=[(2, 2), *(pytest.param(sizes, marks=pytest.mark.slow) for sizes in ((3, 3), (2, 4)))],
+    ids=lambda sizes: f"{sizes[0]} of {sizes[1]}")
 def sizes(request: pytest.FixtureRequest) -> tuple[int, int]:
     count, world_size = request.param
     return count, world_size

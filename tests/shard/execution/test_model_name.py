@@ -124,6 +124,7 @@ def test_each_number_of_ranks_that_changes_bits_has_a_name(
     assert len({*names.values()}) == len(own) + (own != {*names})
 
 
+@pytest.mark.slow
 def test_frozen_sets_and_dictionaries_are_told_in_one_order(tmp_path: Path) -> None:
     """Each process has an order of its own for words."""
     program = ("import sys; from penstock.shard.models.reading import read_model_config;"

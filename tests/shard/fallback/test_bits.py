@@ -50,7 +50,7 @@ def test_logits_are_those_of_transformers(tmp_path: Path, name: str) -> None:
     assert (logits - theirs(tmp_path, torch.float32)).abs().max() <= 1e-4
 
 
-@pytest.mark.parametrize("name", PAGED[:2])
+@pytest.mark.parametrize("name", [PAGED[0], pytest.param(PAGED[1], marks=pytest.mark.slow)])
 def test_dense_models_keep_their_bits(tmp_path: Path, name: str) -> None:
     config, requests = config_of(make(tmp_path / "model", name)), typical_requests()
     executor = Executor(config, Group())

@@ -77,7 +77,9 @@ def save(path: Path, rope: dict[str, Any], context: int) -> LlamaConfig:
     return config
 
 
-@pytest.mark.parametrize("name", ROTATIONS)
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.slow if name in ("plain", "Llama 3.2", "Qwen3") else ())  # 131,072 places
+    for name in ROTATIONS])
 def test_angles(tmp_path: Path, name: str) -> None:
     config = save(tmp_path, *ROTATIONS[name])
     (rotation,) = read_model_config(tmp_path).rotations
