@@ -133,7 +133,7 @@ def test_answers_do_not_change_when_shards_are_killed(
 ) -> None:
     source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_text(CONTENT)
-    folder = tmp_path / "temporary"
+    folder = tmp_path / "t"  # short, for there are sockets in it
     folder.mkdir()
     with running(source, target, "--in-order", folder=folder) as process:
         for wanted in (10, 60):
