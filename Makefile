@@ -63,6 +63,8 @@ clients: $(CLIENTS:%=.venv/clients/%/stamp)  ## Install the clients that the slo
 	@.venv/bin/pip --python $(@D)/bin/python install --quiet --no-compile --group client-$* && touch $@ || \
 		echo 'client-$* could not be installed: its tests are skipped'
 
+# Quick tests wait now and then for processes that start, which one more worker uses.
+test: WORKERS = 3
 test: setup  ## Run the quick tests
 	.venv/bin/pytest $(SHARED) -m "not slow and not gpu"
 
