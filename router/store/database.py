@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -53,7 +52,7 @@ class Database:
         file = folder.absolute() / FILE_NAME
         try:
             folder.mkdir(0o700, parents=True, exist_ok=True)
-            os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
+            file.touch(0o600)  # which opens no file that is there: closing it would drop SQLite's locks on it
         except OSError as error:
             raise StoreError(f"`data_dir`: {file} can't be written: {error.strerror}") from error
         return cls(URL.create("sqlite+aiosqlite", database=str(file)))

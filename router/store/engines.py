@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import Connection, event
@@ -20,6 +21,16 @@ the server, which knows none of most names."""
 _FILES = ("sslcert", "sslkey", "sslrootcert")
 _PORT = "`database_url` must have one host, and a port from 1 to 65535 if it has one"
 _FULL = ("database or disk is full", "No space left on device", "could not extend file")
+
+
+class _SqliteConnection(sqlite3.Connection):
+    """Ends its transaction when it is closed. SQLite itself keeps a connection, and its lock, until all statements are
+    gone, and one that was interrupted may be known to the exception that did so."""
+
+    def close(self) -> None:
+        with suppress(sqlite3.Error):
+            self.rollback()
+        super().close()
 
 
 class StoreError(ValueError):
@@ -55,7 +66,8 @@ def parsed_url(text: str) -> URL:
 
 def sqlite_engine(url: URL) -> AsyncEngine:
     """Returns the connections to a SQLite file."""
-    engine = create_async_engine(url, pool_timeout=WAIT_SECONDS, connect_args={"timeout": WAIT_SECONDS})
+    engine = create_async_engine(url, pool_timeout=WAIT_SECONDS, connect_args={
+        "timeout": WAIT_SECONDS, "factory": _SqliteConnection})
 
     @event.listens_for(engine.sync_engine, "connect")
     def connect(connection: Any, _: object) -> None:

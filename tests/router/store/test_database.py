@@ -1,14 +1,16 @@
 """The database: its tables, versions, transactions and failures."""
 
 import asyncio
+import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import text
+from sqlalchemy import event, text
 
 from penstock.router.store import database as database_module
 from penstock.router.store.database import FILE_NAME, Database
@@ -209,3 +211,35 @@ async def test_a_database_that_goes_away_and_comes_back(
     assert failures == [None] * 3
     assert caplog.text.count("can't be used now") == 1  # a minute has not passed
     await database.close()
+
+
+async def test_a_write_that_is_cancelled_leaves_no_lock(tmp_path: Path) -> None:
+    """Also where a statement that returns rows is interrupted, which keeps a closed connection alive."""
+    one, other = Database.in_folder(tmp_path), Database.in_folder(tmp_path)
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def hold() -> int:
+        has_begun.set()
+        assert may_end.wait(30)
+        return 1
+
+    @event.listens_for(one._engine.sync_engine, "connect")
+    def connect(connection: Any, _: object) -> None:
+        connection.create_function("hold", 0, hold)
+
+    async def write() -> None:
+        async with one.writing() as connection:
+            await connection.execute(text("INSERT INTO numbers VALUES (hold()) RETURNING number"))
+
+    async with one.writing() as connection:
+        await connection.execute(text("CREATE TABLE numbers (number INTEGER)"))
+    writing = asyncio.create_task(write())
+    await asyncio.to_thread(has_begun.wait, 30)
+    writing.cancel()
+    may_end.set()
+    await asyncio.wait([writing])
+    assert writing.cancelled()
+    async with asyncio.timeout(5), other.writing() as connection:
+        assert (await connection.execute(text("SELECT count(*) FROM numbers"))).scalar_one() == 0
+    await one.close()
+    await other.close()
