@@ -1,9 +1,8 @@
 """From a prompt and its sampling parameters to the router's spec of a generation."""
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
-from llguidance.gbnf_to_lark import gbnf_to_lark
 from pydantic import ValidationError as WrongType
 
 from penstock.offline.prompts import Prompt
@@ -11,7 +10,7 @@ from penstock.offline.sampling_params import BeamSearchParams, SamplingParams, S
 from penstock.router.generation.parameters import Parameters
 from penstock.router.generation.service import Service
 from penstock.router.generation.spec import FieldNames, GenerationSpec
-from penstock.router.grammar.forms import OTHER_NOTATION, parse_guided
+from penstock.router.grammar.forms import parse_guided
 from penstock.router.grammar.spec import GrammarSpec
 
 NAMES = FieldNames(inputs="prompt", max_new_tokens="max_tokens", top_n_tokens="logprobs",
@@ -124,15 +123,4 @@ def _grammar(form: StructuredOutputsParams | None) -> GrammarSpec | None:
         return None
     if not isinstance(form, StructuredOutputsParams):
         raise TypeError(f"`structured_outputs` must be a StructuredOutputsParams. Given: {type(form).__name__}")
-    if form.grammar is not None and OTHER_NOTATION.search(form.grammar):
-        form = replace(form, grammar=_in_lark(form.grammar))
     return parse_guided({"structured_outputs": {each.name: getattr(form, each.name) for each in fields(form)}})
-
-
-def _in_lark(grammar: str) -> str:
-    """Returns a grammar of rules with `::=`, as vLLM's examples have them, in Lark's notation. Clients of a server have
-    no such help: it takes time that nothing bounds."""
-    try:
-        return gbnf_to_lark(grammar).removeprefix("%llguidance {}").lstrip()
-    except Exception as error:  # it has one class for its own errors, and Python's where a text ends too early
-        raise ValueError(f"`structured_outputs`: the grammar can't be read: {error}") from error

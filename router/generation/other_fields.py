@@ -69,7 +69,7 @@ _TOKENS: Refused = {
     "logits_processors": _EMPTY, "custom_logit_processor": (), "add_bos_token": (True,),
 }
 _FORM: Refused = {
-    "regex": (), "regex_pattern": (), "ebnf": (), "json_schema": (), "structural_tag": (), "format": ("",),
+    "regex": (), "regex_pattern": (), "json_schema": (), "structural_tag": (), "format": ("",),
     "grammar_string": ("",), "grammar_json_functions": (), "grammar_lazy": _OFF, "grammar_triggers": _EMPTY,
     "guided_whitespace_pattern": (), "guided_decoding": (), "guided_decoding_guide": (),
     "guided_decoding_guide_type": (),
@@ -122,7 +122,7 @@ _CHATS: Refused = {
 _OPENAI: Refused = {
     "max_tokens": (), "max_completion_tokens": (), "logprobs": (False, 0), "response_format": ({"type": "text"},),
     "add_special_tokens": (True,), "truncate_prompt_tokens": (), "return_token_ids": _OFF, "structured_outputs": ({},),
-    "guided_json": (), "guided_regex": (), "guided_choice": (), "guided_grammar": (), "echo": _OFF,
+    "guided_json": (), "guided_regex": (), "guided_choice": (), "guided_grammar": (), "ebnf": (), "echo": _OFF,
     "suffix": ("",), **_CHATS,
 }
 """The fields of OpenAI's routes whose names TGI's do not know."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import llguidance
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
+from penstock.router.grammar.gbnf import to_lark
 from penstock.router.grammar.matcher import Grammar, GrammarError, failure, in_one_sentence
 from penstock.router.grammar.schema import prepare
 from penstock.router.grammar.spec import GrammarSpec
@@ -109,7 +110,13 @@ def _limits() -> LLParserLimits:
 
 def _lark(spec: GrammarSpec) -> str:
     """Returns the grammar in llguidance's notation, which can express the other kinds too."""
-    source = spec.source if spec.kind == "lark" else f"start: {expression(spec)}"
+    match spec.kind:
+        case "lark":
+            source = spec.source
+        case "gbnf":
+            source = to_lark(spec.source)
+        case _:
+            source = f"start: {expression(spec)}"
     return LLMatcher.grammar_from_lark(source + _FREE_TOKENS)
 
 
@@ -122,6 +129,8 @@ def expression(spec: GrammarSpec) -> str:
             return f"/{llguidance.regex_to_lark(spec.source, 'dw')}/"
         case "lark":
             return f"%lark {{\n{spec.source}\n}}"
+        case "gbnf":
+            return f"%lark {{\n{to_lark(spec.source)}\n}}"
 
 
 def check_schema(prepared: str) -> None:
@@ -134,7 +143,7 @@ def check_schema(prepared: str) -> None:
 def _reason(error: GrammarError, kind: str) -> GrammarError:
     """Returns the error in the words of what the client wrote, not of the notation that it was put into."""
     message = str(error)
-    if kind != "lark":
+    if kind not in ("lark", "gbnf"):
         message = re.sub(r"^(at )?\d+\(\d+\): (failed to compile JSON schema: )?", "", message)
     if kind == "json":
         message = next((words for start, words in _WORDS.items() if message.startswith(start)), "") + message

@@ -1,13 +1,13 @@
 """Makes one form of the grammars that clients write on each API. ValidationError says what is wrong, in TGI's words
 where it has any."""
 
-import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import orjson
 
 from penstock.router.errors import ValidationError
+from penstock.router.grammar import gbnf
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.grammar.rewrite import of_length, of_type
 from penstock.router.grammar.spec import GrammarSpec
@@ -18,8 +18,6 @@ _MAX_OPERATORS = 8
 """Each can double the work of compiling a grammar."""
 _MAX_CHOICES = 1000
 _MAX_CHOICE_TEXT = 32_768
-OTHER_NOTATION = re.compile(r"^[ \t]*[\w-]+[ \t]*::=", re.MULTILINE)
-"""A rule as EBNF and GBNF have it."""
 _REGEX_SIGNS = frozenset(r"\.+*?()|[]{}^$#&-~/")
 
 
@@ -83,7 +81,7 @@ def parse_response_format(value: dict[str, Any]) -> GrammarSpec | None:
         case "json_schema":
             return _in_words(_named_schema, value["json_schema"])
         case "grammar":
-            return _in_words(_lark, value["grammar"])
+            return _in_words(_grammar, value["grammar"])
     return None
 
 
@@ -91,7 +89,7 @@ def parse_guided(fields: Mapping[str, object]) -> GrammarSpec | None:
     """Returns the grammar that vLLM's extra fields ask for; None if none of them is there. Other fields are left alone.
 
     They are `structured_outputs`, an object of one of json, json_object, regex, choice and grammar, in which a switch
-    may be off, or `guided_json` and so on.
+    may be off, or `guided_json` and so on, or SGLang's `ebnf`.
     """
     outputs = fields.get("structured_outputs")
     if outputs is None:
@@ -99,7 +97,7 @@ def parse_guided(fields: Mapping[str, object]) -> GrammarSpec | None:
     if not isinstance(outputs, dict):
         raise ValidationError("`structured_outputs` must be an object")
     asked = [("structured_outputs", key, value) for key, value in outputs.items() if value not in (None, False)]
-    asked += [("guided", key, value) for key in _GUIDED if (value := fields.get(f"guided_{key}")) is not None]
+    asked += [(name, key, value) for name, key in _GUIDED_FIELDS.items() if (value := fields.get(name)) is not None]
     if not asked:
         return None
     if len(asked) > 1:
@@ -148,10 +146,15 @@ def _regex(value: object) -> GrammarSpec:
     return GrammarSpec("regex", source)
 
 
-def _lark(value: object) -> GrammarSpec:
+def _grammar(value: object) -> GrammarSpec:
+    """Reads a grammar in either notation."""
     source = _text(value, "grammar")
-    if OTHER_NOTATION.search(source):
-        raise GrammarError("a grammar must be in Lark's notation, whose rules are `name: …`. Given: a rule with `::=`")
+    is_gbnf = gbnf.RULE.search(source) is not None
+    sign = "::=" if is_gbnf else ":"
+    if (num_rules := source.count(sign)) > gbnf.MAX_RULES:
+        raise GrammarError(f"a grammar must have at most {gbnf.MAX_RULES} of `{sign}`. Given: {num_rules}")
+    if is_gbnf:
+        return GrammarSpec("gbnf", source)
     if "%json" in source:
         raise GrammarError("`%json` is not supported in a grammar; the type json takes a schema")
     num_operators = source.count("&") + source.count("~")
@@ -175,7 +178,8 @@ def _literal(text: str) -> str:
 
 _GRAMMARS: dict[str, Callable[[Any], GrammarSpec]] = {
     "json": _schema, "json_object": _schema, "json_schema": _named_schema, "regex": _regex, "choice": _choice,
-    "lark": _lark, "type": of_type, "length": of_length}
+    "lark": _grammar, "ebnf": _grammar, "gbnf": _grammar, "type": of_type, "length": of_length}
 _FORMATS = ("text", "json_object", "json_schema", "grammar")
 _GUIDED: dict[str, Callable[[Any], GrammarSpec]] = {
-    "json": _schema, "regex": _regex, "choice": _choice, "grammar": _lark}
+    "json": _schema, "regex": _regex, "choice": _choice, "grammar": _grammar}
+_GUIDED_FIELDS = {**{f"guided_{key}": key for key in _GUIDED}, "ebnf": "grammar"}

@@ -9,8 +9,8 @@ class GrammarSpec:
     """A grammar that is neither compiled nor known to be valid; equal specs are equal grammars.
 
     `source` is a JSON schema (as JSON), a regular expression that the whole answer matches, or a grammar in Lark's
-    notation.
+    notation or in that of GBNF.
     """
 
-    kind: Literal["json", "regex", "lark"]
+    kind: Literal["json", "regex", "lark", "gbnf"]
     source: str

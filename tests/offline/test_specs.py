@@ -38,7 +38,7 @@ def test_a_grammar_in_two_notations(llm: LLM) -> None:
     ("root ::= " + "(" * 10_000, "recursion"),
 ], ids=lambda case: case[:20])
 def test_a_grammar_that_is_none_is_refused(llm: LLM, grammar: str, sentence: str) -> None:
-    with pytest.raises(ValueError, match=f"`structured_outputs`: the grammar can't be read: .*{sentence}"):
+    with pytest.raises(ValueError, match=f"grammar is not valid: it can't be read: .*{sentence}"):
         asked(llm, grammar)
 
 

@@ -78,6 +78,7 @@ class OpenAIBody(Body):
     guided_regex: Any = None
     guided_choice: Any = None
     guided_grammar: Any = None
+    ebnf: Any = None
 
     @property
     def is_greedy(self) -> bool:

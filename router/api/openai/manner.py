@@ -12,7 +12,8 @@ from penstock.router.generation.service import Service
 from penstock.router.generation.spec import TGI_NAMES, FieldNames
 from penstock.router.scheduling.finish_reason import FinishReason
 
-_GRAMMARS = ("response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
+_GRAMMARS = ("response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
+             "ebnf")
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,8 @@ AS_JSON = GrammarSpec("json", '{"type":"object","properties":{"a":{"type":"integ
     ({"type": "json_schema", "value": {"schema": SCHEMA}}, AS_JSON),
     ({"type": "regex", "value": "a+"}, GrammarSpec("regex", "a+")),
     ({"type": "lark", "value": 'start: "a"'}, GrammarSpec("lark", 'start: "a"')),
+    ({"type": "ebnf", "value": 'root ::= "a"'}, GrammarSpec("gbnf", 'root ::= "a"')),
+    ({"type": "ebnf", "value": 'start: "::="'}, GrammarSpec("lark", 'start: "::="')),
     ({"type": "choice", "value": ["yes", "no?", "yes"]}, GrammarSpec("regex", r"yes|no\?")),
     ({"type": "type", "value": "boolean"}, GrammarSpec("json", '{"type":"boolean"}')),
     ({"type": "length", "value": {"unit": "characters", "max": 3}}, GrammarSpec("regex", "(?s:.){0,3}")),
@@ -44,6 +46,7 @@ def test_grammar(value, spec):
     ({"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA, "strict": True}}, AS_JSON),
     ({"type": "json", "value": SCHEMA}, AS_JSON),
     ({"type": "regex", "value": "a"}, GrammarSpec("regex", "a")),
+    ({"type": "grammar", "grammar": 'root ::= "a"'}, GrammarSpec("gbnf", 'root ::= "a"')),
 ])
 def test_response_format(value, spec):
     assert parse_response_format(check_response_format(value)) == spec
@@ -57,6 +60,9 @@ def test_response_format(value, spec):
     ({"guided_regex": "a"}, GrammarSpec("regex", "a")),
     ({"guided_choice": ["a", "b"]}, GrammarSpec("regex", "a|b")),
     ({"guided_grammar": 'start: "a"'}, GrammarSpec("lark", 'start: "a"')),
+    ({"guided_grammar": 'root ::= "a"'}, GrammarSpec("gbnf", 'root ::= "a"')),
+    ({"structured_outputs": {"grammar": 'root ::= "a"'}}, GrammarSpec("gbnf", 'root ::= "a"')),
+    ({"ebnf": 'root ::= "a"'}, GrammarSpec("gbnf", 'root ::= "a"')),
     ({"structured_outputs": {"json": SCHEMA}}, AS_JSON),
     ({"structured_outputs": {"json": SCHEMA, "disable_any_whitespace": False, "json_object": None}}, AS_JSON),
     ({"structured_outputs": {"json_object": True}}, JSON_OBJECT),
@@ -81,7 +87,9 @@ def test_guided(fields, spec):
     (parse_grammar, {"type": "length", "value": {}}, "grammar is not valid: `unit` must be one of"),
     (parse_guided, {"guided_regex": "a", "guided_choice": ["a"]}, "one can be asked for, not 2"),
     (parse_guided, {"structured_outputs": {"whitespace_pattern": " "}}, "not supported with `whitespace_pattern`"),
-    (parse_grammar, {"type": "lark", "value": 'root ::= "a"'}, "must be in Lark's notation"),
+    (parse_grammar, {"type": "ebnf", "value": 'a ::= "a"\n' * 1001}, "at most 1000 of `::=`. Given: 1001"),
+    (parse_grammar, {"type": "lark", "value": 'a: "a"\n' * 1001}, "at most 1000 of `:`. Given: 1001"),
+    (parse_grammar, {"type": "ebnf", "value": 3}, "a grammar must be a string"),
     (parse_guided, {"structured_outputs": {"structural_tag": "a"}}, "not supported with `structural_tag`"),
     (parse_guided, {"structured_outputs": 3}, "`structured_outputs` must be an object"),
 ])
@@ -96,8 +104,8 @@ def test_refused(parse, value, reason):
     (check_grammar, {"value": "a"}, "missing field `type`"),
     (check_grammar, {"type": "regex"}, "missing field `value`"),
     (check_grammar, {"type": "xml", "value": ""}, "unknown `type`, expected one of `json`, `json_object`, "),
-    (check_grammar, {"type": "ebnf", "value": 'root ::= "a"'},
-     "unknown `type`, expected one of `json`, `json_object`, `json_schema`, `regex`, `choice`, `lark`, `type`, "),
+    (check_grammar, {"type": "bnf", "value": 'root ::= "a"'},
+     "unknown `type`, expected one of `json`, `json_object`, `json_schema`, `regex`, `choice`, `lark`, `ebnf`, "),
     (check_grammar, {"type": ["json"], "value": ""}, "unknown `type`"),
     (check_grammar, {"type": "regex", "value": 3}, "the `value` of a regex must be a string"),
     (check_grammar, {"type": "json_schema", "value": {"name": "a"}}, "`value` must be an object with a `schema`"),
