@@ -44,7 +44,7 @@ FORBIDDEN = {
 """By package, the modules that none of its files may import."""
 
 _API = {"penstock.router.api", "penstock.router.rpc", "penstock.router.app", "penstock.router.__main__"}
-_ABOVE_ENGINE = {"penstock.router.generation", *_API}
+_ABOVE_ENGINE = {"penstock.router.generation", "penstock.router.turns", *_API}
 ROOMS = {
     "router/scheduling": {"penstock.router.engine", "penstock.router.fleet", *_ABOVE_ENGINE},
     "router/fleet": {"penstock.router.engine", *_ABOVE_ENGINE},
@@ -54,7 +54,8 @@ ROOMS = {
     "router/metrics": _ABOVE_ENGINE,
     "router/store": {"penstock.router.engine", "penstock.router.batches", *_ABOVE_ENGINE},
     "router/chat": {"penstock.router.engine", "penstock.router.fleet", *_ABOVE_ENGINE},
-    "router/generation": _API,
+    "router/generation": {"penstock.router.turns", *_API},
+    "router/turns": _API,
     "router/tracing": _API,
     "router/rpc": {"penstock.router.api.openai", "penstock.router.api.clouds"},
     "router/batches": {"penstock.router.rpc", "penstock.router.app", "penstock.router.api.tgi",

@@ -3,9 +3,9 @@ format is content, as it is. A call is given as soon as its arguments begin, and
 the answer ends within them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum, auto
 
+from penstock.router.chat.deltas import Arguments, CallBegin, CallEnd, Content, Delta
 from penstock.router.chat.tools_format import CallFormat
 from penstock.router.chat.tools_pattern import Match, NoMatch, match
 
@@ -13,32 +13,6 @@ MAX_HEADER = 1024
 """The most characters from where a call may begin to its arguments; what is longer is content."""
 MAX_BLANKS = 64
 """The most characters of white space before a call that are dropped; what comes before them is content."""
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """Text of the answer that belongs to no call."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class CallBegin:
-    """The beginning of a call, which has a number in the answer."""
-
-    index: int
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Arguments:
-    """A piece of a call's arguments."""
-
-    index: int
-    text: str
-
-
-Delta = Content | CallBegin | Arguments
 
 
 class _Place(Enum):
@@ -114,10 +88,11 @@ class CallParser:
         return len(text) - next((size for size in sizes if text.endswith(marker[:size])), 0)
 
     def _in_arguments(self) -> Iterator[Delta]:
-        end = self._braces.end(self._text)
+        end, index = self._braces.end(self._text), self.num_calls - 1
+        yield Arguments(index, self._take(end))
         if end is not None:
             self._place = _Place.CLOSE
-        yield Arguments(self.num_calls - 1, self._take(end))
+            yield CallEnd(index)
 
     def _in_close(self) -> Iterator[Delta]:
         found = self._try(self._format.close)

@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from aiohttp import web
 
@@ -27,10 +28,36 @@ NO_ANSWER = -1
 """Stands for an answer's index in events that belong to none."""
 _LINE_BREAKS = [(character.encode(), b"\\u%04x" % ord(character)) for character in "\x85\u2028\u2029"]
 """The characters that `str.splitlines` takes for line breaks, in UTF-8 and as JSON escapes them."""
-AnswerEvent = tuple[int, bytes]
-"""The index of the answer that an event belongs to, and its data."""
-ADMITTED: AnswerEvent = NO_ANSWER, b""
+
+
+class AnswerEvent(NamedTuple):
+    """An event: the index of the `answer` that it belongs to, its data, and its name, where the API's events have any.
+    """
+
+    answer: int
+    data: bytes
+    name: bytes = b""
+
+
+ADMITTED = AnswerEvent(NO_ANSWER, b"")
 """Comes before the events and is not sent: the request is checked, and its answers are being computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventStyle:
+    """The way in which an API writes a stream: the data and the name of the event that tells of a failure, the data of
+    the `last` event, if there is one behind the answers', and the event that keeps the connection alive, if that is no
+    comment.
+
+    As in TGI a failure is an event: the status is sent first, unless the API `waits` until the request is admitted, and
+    tells otherwise of what comes instead.
+    """
+
+    failure: Callable[[RouterError], bytes]
+    failure_name: bytes = b""
+    last: bytes | None = None
+    ping: bytes | None = None
+    waits: bool = False
 
 
 class EventPlaces:
@@ -75,10 +102,13 @@ class EventWriter:
     """Writes events to one client. It is used by `async with`, which sends the headers and keeps the connection
     alive."""
 
-    def __init__(self, request: web.Request, headers: Mapping[str, str], has_ids: bool = False) -> None:
-        """With `has_ids` comments are no events of their own, which to some clients have the id of the last one."""
+    def __init__(
+        self, request: web.Request, headers: Mapping[str, str], has_ids: bool = False, ping: bytes | None = None
+    ) -> None:
+        """With `has_ids` comments are no events of their own, which to some clients have the id of the last one. `ping`
+        is as in `EventStyle`."""
         self._takes_events = takes_events(request)
-        self._comment = b":\n" if has_ids else b":\n\n"
+        self._ping = ping or (b":\n" if has_ids else b":\n\n")
         self.response = web.StreamResponse(headers={**_HEADERS, **headers})
         self._request = request
         self._loop = asyncio.get_running_loop()
@@ -87,7 +117,7 @@ class EventWriter:
 
     async def __aenter__(self) -> Self:
         await self.response.prepare(self._request)
-        self._set_probe(partial(self._write, self._comment))
+        self._set_probe(partial(self._write, self._ping))
         self._keeper = asyncio.create_task(self._keep_alive())
         return self
 
@@ -98,12 +128,14 @@ class EventWriter:
         del self._keeper  # it refers to the writer, which would stay until the next collection
         self._set_probe(None)
 
-    async def send(self, data: bytes, id: bytes = b"") -> None:
+    async def send(self, data: bytes, id: bytes = b"", name: bytes = b"") -> None:
         """Sends one event; `data` is JSON, or a word. Its id comes last, for clients that look for `data` first."""
-        data = one_line(data)
-        await self._write(b"data: %b\nid: %b\n\n" % (data, id) if id else b"data: %b\n\n" % data)
+        frame = b"data: %b\n" % one_line(data)
+        if name:
+            frame = b"event: %b\n%b" % (name, frame)
+        await self._write(b"%bid: %b\n\n" % (frame, id) if id else b"%b\n" % frame)
 
-    async def fail(self, error: RouterError, data: bytes) -> None:
+    async def fail(self, error: RouterError, style: EventStyle) -> None:
         """Sends the event of a failure, and to clients that take whole events after how many milliseconds they may try
         again, where that may help.
 
@@ -113,7 +145,8 @@ class EventWriter:
         """
         has_retry = error.retry_after is not None and self._takes_events
         retry = b"retry: %d\n" % (1000 * (error.retry_after or 0)) if has_retry else b""
-        await self._write(b"data: %b\n%b\n" % (one_line(data), retry))
+        name = b"event: %b\n" % style.failure_name if style.failure_name else b""
+        await self._write(b"%bdata: %b\n%b\n" % (name, one_line(style.failure(error)), retry))
 
     async def _write(self, frame: bytes) -> None:
         self._written_at = self._loop.time()
@@ -126,7 +159,7 @@ class EventWriter:
             self._request.protocol.probe = probe
 
     async def _keep_alive(self) -> None:
-        """Writes comments while there are no events. Breaks the connection off if its client does not read."""
+        """Writes pings while there are no events. Breaks the connection off if its client does not read."""
         with suppress(ConnectionError):
             with suppress(TimeoutError):
                 while (silence := self._loop.time() - self._written_at) < UNREAD_SECONDS or not self._num_waiting:
@@ -136,18 +169,16 @@ class EventWriter:
                         await asyncio.sleep(UNREAD_SECONDS - silence)
                     else:
                         async with asyncio.timeout(UNREAD_SECONDS):
-                            await self._write(self._comment)
+                            await self._write(self._ping)
             if self._request.transport is not None:
                 self._request.transport.abort()
 
 
 async def stream_events(
-    request: web.Request, headers: Mapping[str, str], events: AsyncGenerator[AnswerEvent],
-    render_failure: Callable[[RouterError], bytes], identity: Identity | None = None, last: bytes | None = None,
-    *, waits: bool = False,
+    request: web.Request, headers: Mapping[str, str], events: AsyncGenerator[AnswerEvent], style: EventStyle,
+    identity: Identity | None = None,
 ) -> web.StreamResponse:
-    """Answers with `events`, which are ADMITTED and at least one more, then `last`. As in TGI a failure is an event
-    too: the status is sent first, unless this `waits` until the request is admitted, and raises what comes instead.
+    """Answers with `events`, which are ADMITTED and at least one more, in the style of an API.
 
     To clients that take them events have ids, and those that the client has are left out. A failure has none, so that
     a client that goes on does so behind the last event before it.
@@ -155,9 +186,9 @@ async def stream_events(
     A server that is strict about it waits for the first event, and raises what comes in its place.
     """
     is_strict = service_of(request).limits.strict_streaming_errors
-    waits = waits or is_strict
+    waits = style.waits or is_strict
     places = EventPlaces(identity) if identity is not None and identity.wish.takes_ids else None
-    writer = EventWriter(request, headers, has_ids=places is not None)
+    writer = EventWriter(request, headers, has_ids=places is not None, ping=style.ping)
     place = (lambda index: b"") if places is None else places.take
     async with aclosing(events):
         if waits:
@@ -168,21 +199,20 @@ async def stream_events(
                 try:
                     if not waits:
                         await anext(events)
-                    if first is not None and (id := place(first[0])) is not None:
-                        await writer.send(first[1], id)
-                    async for index, data in events:
+                    if first is not None and (id := place(first.answer)) is not None:
+                        await writer.send(first.data, id, first.name)
+                    async for index, data, name in events:
                         if (id := place(index)) is not None:
-                            await writer.send(data, id)
-                    id = None if last is None else place(NO_ANSWER)
+                            await writer.send(data, id, name)
+                    id = None if style.last is None else place(NO_ANSWER)
                     if places is not None:
                         places.check()
-                    if last is not None and id is not None:
-                        await writer.send(last, id)
+                    if style.last is not None and id is not None:
+                        await writer.send(style.last, id)
                 except ConnectionError:
                     raise
                 except Exception as exception:
-                    error = to_router_error(exception)
-                    await writer.fail(error, render_failure(error))
-                    if last is not None:
-                        await writer.send(last)
+                    await writer.fail(to_router_error(exception), style)
+                    if style.last is not None:
+                        await writer.send(style.last)
     return writer.response

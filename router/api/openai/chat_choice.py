@@ -1,45 +1,30 @@
 """The choices of a chat: whole, or in chunks. Both come from the same deltas of the answer's text."""
 
-import hashlib
-import string
 from collections.abc import Sequence
 from typing import Any
 
 from penstock.router.api.openai.bodies import ChatBody
 from penstock.router.api.openai.manner import Manner
-from penstock.router.chat.tools_format import CallFormat
-from penstock.router.chat.tools_parser import Arguments, CallBegin, CallParser, Content, Delta
+from penstock.router.chat.deltas import Arguments, CallBegin, CallEnd, Content, Delta
 from penstock.router.engine.stream import Ending, Event, Token
-from penstock.router.generation.answer import Answer
 from penstock.router.generation.float32 import shortest_float32
 from penstock.router.text.tokenizer import Tokenizer
-
-_ALPHABET = string.ascii_letters + string.digits
+from penstock.router.turns.turn_reader import TurnReader
 
 
 class ChatChoice:
     """One of the answers to a conversation."""
 
-    def __init__(
-        self, answer: Answer, body: ChatBody, call_format: CallFormat | None, tokenizer: Tokenizer, manner: Manner,
-        name: str,
-    ) -> None:
-        """Takes as `call_format` how calls of tools are written, if there may be any. The ids of calls follow from the
-        answer's `name`."""
-        self.num_tokens = 0
-        self._answer = answer
+    def __init__(self, reader: TurnReader, body: ChatBody, tokenizer: Tokenizer, manner: Manner) -> None:
+        self._reader = reader
+        self._answer = reader.answer
         self._body = body
-        self._call_format = call_format
-        self._parser = CallParser(call_format) if call_format else None
         self._tokenizer = tokenizer
         self._manner = manner
-        self._name = name
         self._has_role = True
         is_for_tgis_client = body.model in (None, "tgi")
         self._repeats_role = manner.is_tgi or is_for_tgis_client
         self._no_calls = {"tool_calls": None} if is_for_tgis_client and not manner.is_tgi else {}
-        self._num_given = 0
-        """The number of characters of the answer that have come with its events."""
         self._tokens: list[Token] = []
         """The tokens that no chunk has told of yet."""
         self._deltas: list[Delta] = []
@@ -47,7 +32,12 @@ class ChatChoice:
     def note(self, event: Event) -> None:
         """Takes the next event of an answer that is sent whole."""
         self._tokens.append(event.token)
-        self._deltas += self._next_deltas(event)
+        self._deltas += self._reader.read(event)
+
+    @property
+    def num_tokens(self) -> int:
+        """How many of the answer's tokens have come."""
+        return self._reader.num_tokens
 
     @property
     def has_ended(self) -> bool:
@@ -78,8 +68,8 @@ class ChatChoice:
         """
         is_first = not self.num_tokens
         self._tokens.append(event.token)
-        deltas = [self._render_delta(delta) for delta in self._next_deltas(event)]
-        if not deltas and (self._parser is None or event.ending is not None):
+        deltas = [self._render_delta(delta) for delta in self._reader.read(event) if not isinstance(delta, CallEnd)]
+        if not deltas and (self._reader.form.is_plain or event.ending is not None):
             deltas.append(self._render_delta(Content("")))
         chunks = []
         for number, delta in enumerate(deltas, 1):
@@ -89,14 +79,6 @@ class ChatChoice:
             chunks.append(self._render({"delta": delta}, self._tokens, reason, is_first))
             self._tokens, is_first = [], False
         return chunks
-
-    def _next_deltas(self, event: Event) -> list[Delta]:
-        self.num_tokens += 1
-        text = event.token.text if event.ending is None else event.ending.text[self._num_given:]
-        self._num_given += len(text)
-        if self._parser is None:
-            return [Content(text)] if text else []
-        return self._parser.push(text) + (self._parser.finish() if event.ending is not None else [])
 
     def _render(
         self, content: dict[str, Any], tokens: Sequence[Token], reason: str | None, is_first: bool
@@ -111,8 +93,7 @@ class ChatChoice:
         return choice
 
     def _reason(self, ending: Ending) -> str:
-        has_calls = self._parser is not None and self._parser.num_calls > 0
-        reason = self._manner.reason(ending, has_calls)
+        reason = self._manner.reason(ending, has_calls=self._reader.num_calls > 0)
         self._answer.told(reason)
         return reason
 
@@ -128,13 +109,9 @@ class ChatChoice:
                 rendered["tool_calls"] = [{"index": delta.index, "function": {"arguments": delta.text}}]
         return rendered
 
-    def _begin_call(self, delta: CallBegin) -> dict[str, Any]:
-        digest = hashlib.sha256(f"{self._name}.{delta.index}".encode())
-        has_short_id = self._call_format is not None and self._call_format.has_short_ids
-        short = "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in digest.digest()[:9])
-        return {
-            "index": delta.index, "id": short if has_short_id else f"call_{digest.hexdigest()[:24]}",
-            "type": "function", "function": {"name": delta.name, "arguments": ""}}
+    def _begin_call(self, begin: CallBegin) -> dict[str, Any]:
+        return {"index": begin.index, "id": self._reader.call_id(begin), "type": "function",
+                "function": {"name": begin.name, "arguments": ""}}
 
     def _render_logprobs(self, token: Token) -> dict[str, Any]:
         top = [self._render_logprob(token_id, logprob) for token_id, logprob in token.top_logprobs]

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from penstock.router.api.http.body import json_response, read_body
 from penstock.router.api.http.headers import request_headers, time_headers, wish_of
-from penstock.router.api.http.sse import ADMITTED, NO_ANSWER, AnswerEvent, stream_events
+from penstock.router.api.http.sse import ADMITTED, NO_ANSWER, AnswerEvent, EventStyle, stream_events
 from penstock.router.api.openai.bodies import CompletionBody
 from penstock.router.api.openai.completion_choice import Choice, Prompt
 from penstock.router.api.openai.completion_spec import is_prompt_only, parse
@@ -42,9 +42,9 @@ async def answer(request: web.Request, body: CompletionBody) -> web.StreamRespon
             return json_response(content, headers=headers)
         specs, identity = await _read(asking.service, body, wish)
         manner = manner_of(asking.service)
+        style = EventStyle(manner.event, last=DONE, waits=not manner.is_tgi)
         return await stream_events(
-            request, _headers(asking.service, body, identity), _chunks(asking, body, specs, identity), manner.event,
-            identity, last=DONE, waits=not manner.is_tgi)
+            request, _headers(asking.service, body, identity), _chunks(asking, body, specs, identity), style, identity)
 
 
 async def _read(service: Service, body: CompletionBody, wish: Wish) -> tuple[list[GenerationSpec], Identity]:
@@ -111,11 +111,11 @@ async def _chunks(
                 chunk["usage"] = count_usage([answer], choice.num_tokens)
             elif has_usage_chunk:
                 chunk["usage"] = None
-            yield answer.index, start + orjson.dumps(chunk)[1:]
+            yield AnswerEvent(answer.index, start + orjson.dumps(chunk)[1:])
     if has_usage_chunk:
         num_tokens = sum(choice.num_tokens for choice in choices)
         usage = count_usage(answers.each, num_tokens, per_prompt)
-        yield NO_ANSWER, start + orjson.dumps({"choices": [], "usage": usage})[1:]
+        yield AnswerEvent(NO_ANSWER, start + orjson.dumps({"choices": [], "usage": usage})[1:])
 
 
 async def _prompt_logprobs_first(answers: Answers, per_prompt: int) -> AsyncGenerator[tuple[Answer, Event]]:

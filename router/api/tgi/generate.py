@@ -9,7 +9,7 @@ from aiohttp import web
 from penstock.contract.row_result import TopLogprobs
 from penstock.router.api.http.body import json_response, read_body
 from penstock.router.api.http.headers import compute_time, request_headers, time_headers, wish_of
-from penstock.router.api.http.sse import ADMITTED, AnswerEvent, stream_events
+from penstock.router.api.http.sse import ADMITTED, AnswerEvent, EventStyle, stream_events
 from penstock.router.api.tgi.bodies import CompatBody, GenerateBody
 from penstock.router.engine.stream import Ending, Token
 from penstock.router.errors import RouterError, ValidationError
@@ -147,7 +147,7 @@ async def _stream_answer(request: web.Request, body: GenerateBody, is_full_text:
         spec, identity = await identified(asking.service, body, is_full_text, wish_of(request), is_stream=True)
         headers = {**request_headers(asking.service, body.inputs), REPEAT: identity.text}
         events = _events(asking, body, spec, identity, is_full_text)
-        return await stream_events(request, headers, events, _render_failure, identity)
+        return await stream_events(request, headers, events, EventStyle(_render_failure), identity)
 
 
 async def _events(
@@ -165,7 +165,7 @@ async def _events(
                 content["top_tokens"] = _top(tokenizer, event.token.top_logprobs)
             if event.ending is not None:
                 content.update(_render_ending(answer, event.ending, body, is_full_text))
-            yield answer.index, orjson.dumps(content)
+            yield AnswerEvent(answer.index, orjson.dumps(content))
 
 
 def _render_ending(answer: Answer, ending: Ending, body: GenerateBody, is_full_text: bool) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.router.api.openai.bodies import ChatBody
-from penstock.router.api.openai.chat_spec import converse
+from penstock.router.api.openai.chat_spec import dialogue_of
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.errors import ValidationError
 from penstock.router.metrics.metrics import Metrics
@@ -27,7 +27,7 @@ def template() -> ChatTemplate:
 
 async def told(template: ChatTemplate, *messages: dict[str, Any], **fields: Any) -> Any:
     body = ChatBody.model_validate({"messages": [*messages], "add_generation_prompt": True, **fields})
-    prompt, _ = await converse(body, SimpleNamespace(template=template, metrics=METRICS))  # type: ignore[arg-type]
+    prompt, _ = await dialogue_of(body).written(SimpleNamespace(template=template, metrics=METRICS))  # type: ignore[arg-type]
     return json.loads(prompt)
 
 

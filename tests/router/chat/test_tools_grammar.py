@@ -8,10 +8,11 @@ import jsonschema
 import pytest
 
 from penstock.router.chat import tools_grammar as module
+from penstock.router.chat.deltas import Arguments, CallBegin, Content
 from penstock.router.chat.tools import Offer, Tool
 from penstock.router.chat.tools_format import FORMATS, CallFormat
 from penstock.router.chat.tools_grammar import tools_grammar
-from penstock.router.chat.tools_parser import Arguments, CallBegin, CallParser, Content
+from penstock.router.chat.tools_parser import CallParser
 from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.grammar.spec import GrammarSpec

@@ -1,12 +1,15 @@
 """Answers into content and calls: each format, what is no call, and that cuts between pieces change nothing."""
 
+import json
+from contextlib import suppress
 from itertools import pairwise
 
 import pytest
 from hypothesis import example, given, settings, strategies
 
+from penstock.router.chat.deltas import Arguments, CallBegin, CallEnd, Content, Delta
 from penstock.router.chat.tools_format import FORMATS, CallFormat, native_format
-from penstock.router.chat.tools_parser import MAX_BLANKS, MAX_HEADER, Arguments, CallBegin, CallParser, Content, Delta
+from penstock.router.chat.tools_parser import MAX_BLANKS, MAX_HEADER, CallParser
 
 HERMES, MISTRAL, LLAMA = FORMATS
 ONE = '{"city": "P}\\"aris"}'
@@ -26,6 +29,18 @@ def joined(deltas: list[Delta]) -> list[Delta]:
     return whole
 
 
+def ended(deltas: list[Delta]) -> list[Delta]:
+    """With the ends of calls whose arguments are whole."""
+    whole: list[Delta] = []
+    for delta in deltas:
+        whole.append(delta)
+        if isinstance(delta, Arguments):
+            with suppress(ValueError):
+                json.loads(delta.text)
+                whole.append(CallEnd(delta.index))
+    return whole
+
+
 def parse(form: CallFormat, *pieces: str) -> list[Delta]:
     parser = CallParser(form)
     return joined([delta for piece in pieces for delta in parser.push(piece)] + parser.finish())
@@ -39,9 +54,9 @@ def call(form: CallFormat, name: str, arguments: str) -> str:
 def test_calls_as_a_model_writes_them(form: CallFormat) -> None:
     first, second = call(form, "weather", ONE), call(form, "time", "{}")
     begun = [CallBegin(0, "weather"), Arguments(0, ONE)]
-    assert parse(form, form.begin + first + form.end) == begun
+    assert parse(form, form.begin + first + form.end) == ended(begun)
     both = form.begin + first + form.separator + second + form.end
-    assert parse(form, both) == [*begun, CallBegin(1, "time"), Arguments(1, "{}")]
+    assert parse(form, both) == ended([*begun, CallBegin(1, "time"), Arguments(1, "{}")])
     assert parse(form, *both) == parse(form, both)
     assert parse(form, "No call.") == [Content("No call.")]
     assert parse(form) == []
@@ -76,8 +91,7 @@ def test_calls_as_a_model_writes_them(form: CallFormat) -> None:
     (LLAMA, "  ", [Content("  ")]),
 ])
 def test_a_text(form: CallFormat, text: str, expected: list[Delta]) -> None:
-    assert parse(form, text) == expected
-    assert parse(form, *text) == expected
+    assert parse(form, text) == parse(form, *text) == ended(expected)
 
 
 def test_what_is_given_is_given_at_once() -> None:
@@ -87,7 +101,7 @@ def test_what_is_given_is_given_at_once() -> None:
     assert parser.push("ol_call>") == []
     assert parser.push('{"name": "f", "arguments": {"a"') == [CallBegin(0, "f"), Arguments(0, '{"a"')]
     assert parser.push(": 1") == [Arguments(0, ": 1")]
-    assert parser.push("}} ") == [Arguments(0, "}")]
+    assert parser.push("}} ") == [Arguments(0, "}"), CallEnd(0)]
     assert parser.push("</tool_call>") == []
     assert parser.finish() == []
 
@@ -96,7 +110,7 @@ def test_what_is_held_is_bounded() -> None:
     blanks, name = " " * (MAX_BLANKS + 10), "n" * MAX_HEADER
     marked = '<tool_call>{"name": "f", "arguments": {}'
     assert parse(HERMES, "a" + blanks + marked) == [
-        Content("a" + " " * 10), CallBegin(0, "f"), Arguments(0, "{}")]
+        Content("a" + " " * 10), CallBegin(0, "f"), Arguments(0, "{}"), CallEnd(0)]
     endless = f'<tool_call>{{"name": "{name}", "arguments": {{}}'
     assert parse(HERMES, endless) == parse(HERMES, *endless) == [Content(endless)]
     parser = CallParser(LLAMA)

@@ -2,9 +2,10 @@
 
 import json
 
+from penstock.router.chat.deltas import Arguments, CallBegin, CallEnd
 from penstock.router.chat.tools import Tool
 from penstock.router.chat.tools_format import PLAIN
-from penstock.router.chat.tools_parser import Arguments, CallBegin, CallParser
+from penstock.router.chat.tools_parser import CallParser
 from penstock.router.chat.tools_prompt import add_to_messages, calls_as_text, describe
 
 USER = {"role": "user", "content": "Hi"}
@@ -35,5 +36,6 @@ def test_calls_of_earlier_answers_read_as_a_model_is_asked_to_write_them() -> No
     assert message.keys() == {"role", "content"}
     parser = CallParser(PLAIN)
     deltas = parser.push(message["content"]) + parser.finish()
-    assert deltas == [CallBegin(0, "f"), Arguments(0, '{"ä": [1]}'), CallBegin(1, 'g"'), Arguments(1, "{}")]
+    assert deltas == [CallBegin(0, "f"), Arguments(0, '{"ä": [1]}'), CallEnd(0), CallBegin(1, 'g"'),
+                      Arguments(1, "{}"), CallEnd(1)]
     assert calls_as_text({**ASSISTANT, "tool_calls": calls})["content"] == "So\n" + message["content"]

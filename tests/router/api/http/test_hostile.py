@@ -287,15 +287,15 @@ async def test_a_stream_that_is_not_read_is_cut_off(start: Start, monkeypatch: p
     monkeypatch.setattr(sse, "UNREAD_SECONDS", 0.2)
     has_ended = asyncio.Event()
 
-    async def events() -> AsyncGenerator[bytes]:
+    async def events() -> AsyncGenerator[sse.AnswerEvent]:
         try:
             while True:
-                yield b"a" * 1_000_000
+                yield sse.AnswerEvent(0, b"a" * 1_000_000)
         finally:
             has_ended.set()
 
     async def stream(request: web.Request) -> web.StreamResponse:
-        return await sse.stream_events(request, {}, events(), lambda error: b"")
+        return await sse.stream_events(request, {}, events(), sse.EventStyle(lambda error: b""))
 
     server = await start(more_routes=[Route("GET", "/endless", stream, "", {})])
     async with connection(server) as (_, writer), asyncio.timeout(PATIENCE):

@@ -174,7 +174,7 @@ async def test_a_failure_while_it_runs(server: Server) -> None:
 
 
 async def test_a_fault_of_the_server(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.router.api.openai.chat.parse", None)
+    monkeypatch.setattr("penstock.router.api.openai.chat.turn_of", None)
     error = await refused(server, ask)
     assert isinstance(error, openai.InternalServerError)
     assert (error.code, error.type) == ("internal_error", "server_error")

@@ -9,7 +9,7 @@ import tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from penstock.router.api.openai.bodies import ChatBody
-from penstock.router.api.openai.chat_spec import converse
+from penstock.router.api.openai.chat_spec import dialogue_of
 from penstock.router.chat import tools_prompt
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.metrics.metrics import Metrics
@@ -148,7 +148,7 @@ def conversation(arguments: object) -> list[dict[str, Any]]:
 
 async def rendered(template: ChatTemplate, messages: list[dict[str, Any]], name: str | None) -> str:
     body = ChatBody.model_validate({"messages": messages, "tools": TOOLS, "chat_template": name})
-    return (await converse(body, SimpleNamespace(template=template, metrics=METRICS)))[0]  # type: ignore[arg-type]
+    return (await dialogue_of(body).written(SimpleNamespace(template=template, metrics=METRICS)))[0]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", TEMPLATES)

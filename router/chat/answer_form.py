@@ -1,0 +1,50 @@
+"""The form in which an answer is written: how it calls tools, and which it may call."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.router.chat.deltas import Content, Delta
+from penstock.router.chat.tools import Offer
+from penstock.router.chat.tools_format import CallFormat
+from penstock.router.chat.tools_parser import CallParser
+
+
+class AnswerParser(Protocol):
+    """Splits an answer's text, in pieces of any size, into its parts."""
+
+    def push(self, piece: str) -> list[Delta]:
+        """Takes the next piece of the answer, and returns the deltas that it decides."""
+
+    def finish(self) -> list[Delta]:
+        """Takes the answer's end, and returns what was held back."""
+
+
+class TextParser:
+    """Parses answers that are text alone."""
+
+    def push(self, piece: str) -> list[Delta]:
+        return [Content(piece)] if piece else []
+
+    def finish(self) -> list[Delta]:
+        return []
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """The form of one answer. `calls` tells how calls are written, and `offer` which tools may be called; both are None
+    if there can't be any calls."""
+
+    calls: CallFormat | None = None
+    offer: Offer | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the answer is text alone, so that each of its tokens has an event of its own."""
+        return self.calls is None
+
+    def parser(self) -> AnswerParser:
+        """Returns a new parser of one answer."""
+        return TextParser() if self.calls is None else CallParser(self.calls)
+
+
+PLAIN_FORM = AnswerForm()

@@ -1,0 +1,50 @@
+"""A conversation as a client sends it, by whichever API, and the prompt that the model's template makes of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.router.chat.conversation import Conversation
+from penstock.router.chat.messages import Message
+from penstock.router.chat.tools import Offer
+from penstock.router.errors import TemplateError, ValidationError
+from penstock.router.generation.prompts import check_variables, write_prompt
+from penstock.router.generation.service import Service
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """The messages, the tools that may be called, and what is wished of the template: its name, the text that tells of
+    tools where it does not, its own variables, and `fields`, which are variables that the API has as fields.
+
+    `add_generation_prompt` and `continue_final_message` are as in `Conversation.prompt`.
+    """
+
+    messages: Sequence[Message]
+    offer: Offer | None = None
+    template: str | None = None
+    tool_prompt: str | None = None
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+
+    async def written(self, service: Service) -> tuple[str, Conversation]:
+        """Returns the prompt, and the conversation as the template has it. Raises ValidationError and TemplateError."""
+        if service.template is None:
+            raise TemplateError("template not found")
+        conversation = Conversation.read(
+            service.template, self.messages, self.offer, self.template, self.tool_prompt)
+        prompt = await write_prompt(service, conversation, self._all_variables(conversation),
+                                    self.add_generation_prompt, self.continue_final_message)
+        return prompt, conversation
+
+    def _all_variables(self, conversation: Conversation) -> dict[str, Any]:
+        """Returns the template's own variables. A field that is one is refused if the template does not read it."""
+        check_variables(self.variables, conversation)
+        given = {name: value for name, value in self.fields.items() if value}
+        for name in given:
+            if not conversation.reads(name):
+                raise ValidationError(f"`{name}` is not supported by this model's chat template",
+                                      "unsupported_parameter")
+        return {**self.variables, **given}

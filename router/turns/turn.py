@@ -1,0 +1,78 @@
+"""A turn of a conversation that is to be answered: one neutral request, which each API makes of its own body."""
+
+import asyncio
+from dataclasses import dataclass
+
+from penstock.router.chat.answer_form import PLAIN_FORM, AnswerForm
+from penstock.router.chat.conversation import Conversation
+from penstock.router.chat.tools_grammar import tools_grammar
+from penstock.router.errors import ValidationError
+from penstock.router.generation.parameters import Parameters
+from penstock.router.generation.service import Service
+from penstock.router.generation.spec import FieldNames, GenerationSpec
+from penstock.router.grammar.compiler import MAX_SOURCE
+from penstock.router.grammar.matcher import GrammarError
+from penstock.router.grammar.spec import GrammarSpec
+from penstock.router.turns.dialogue import Dialogue
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A dialogue to be answered. `parameters.grammar` is the form that is asked of the answer's text; `model` is the
+    name by which the client asked, which may be an adapter's; `names` are for errors. The others are as in
+    `GenerationSpec`."""
+
+    dialogue: Dialogue
+    parameters: Parameters
+    names: FieldNames
+    model: str | None = None
+    n: int = 1
+    is_greedy: bool = False
+    add_special_tokens: bool = False
+
+    async def read(self, service: Service) -> tuple[GenerationSpec, AnswerForm]:
+        """Returns what is generated, and the form of its answers. A RouterError names the field that is refused."""
+        prompt, conversation = await self.dialogue.written(service)
+        calls = conversation.call_format
+        marker_id = None if calls is None else service.tokenizer.special_id(calls.marker)
+        common = self.parameters
+        grammar, form = await _shape(conversation, common.grammar, marker_id, service)
+        return GenerationSpec(
+            inputs=prompt,
+            parameters=common if grammar is common.grammar else common.model_copy(update={"grammar": grammar}),
+            n=self.n,
+            is_greedy=self.is_greedy,
+            keep_stop=False,
+            add_special_tokens=self.add_special_tokens,
+            has_openai_penalties=True,
+            raw_logprobs=True,
+            shown_ids=frozenset() if marker_id is None else frozenset({marker_id}),
+            adapter=service.adapters.named(self.model),
+            names=self.names), form
+
+
+async def _shape(
+    conversation: Conversation, asked: GrammarSpec | None, marker_id: int | None, service: Service
+) -> tuple[GrammarSpec | None, AnswerForm]:
+    """Returns the grammar of the answer, and the form in which it is read.
+
+    An answer that must call tools has no other form. One that may is a call or follows the grammar that is `asked` of
+    it; it follows that alone where a call can't be told from it, grammars are off, or that of both would be too large.
+    If none is asked, it has no grammar in the last two cases.
+    """
+    calls, offer = conversation.call_format, conversation.offer
+    if calls is None or offer is None:
+        return asked, PLAIN_FORM
+    form = AnswerForm(calls, offer)
+    if not offer.must_call:
+        if asked is not None and not calls.marker:
+            return asked, PLAIN_FORM
+        if service.grammars is None:
+            return asked, PLAIN_FORM if asked else form
+    try:
+        grammar = await asyncio.to_thread(tools_grammar, calls, offer, marker_id, asked)
+    except GrammarError as error:
+        raise ValidationError(f"grammar is not valid: {error}", param="tools") from error
+    if offer.must_call or len(grammar.source) <= MAX_SOURCE:
+        return grammar, form
+    return asked, PLAIN_FORM if asked else form
