@@ -12,6 +12,7 @@ from penstock.router.api.http.route import EVENTS, JSON, TEXT, Reply, Route
 from penstock.router.api.openai import adapters, chat, completions, models
 from penstock.router.api.openai import replies as openai
 from penstock.router.api.openai.bodies import ChatBody, CompletionBody
+from penstock.router.api.response_routes import RESPONSE_ROUTES
 from penstock.router.api.store_routes import STORE_ROUTES
 from penstock.router.api.tgi import generate, health, info
 from penstock.router.api.tgi import replies as tgi
@@ -135,7 +136,7 @@ _STATE_ROUTES = (
     _open("/readyz", health.readyz, "Tells whether a request would be computed now.", _HEALTH),
     _open("/livez", health.livez, "Tells whether the server makes progress.", _HEALTH),
 )
-_ROUTES = (*_TEXT_ROUTES, *STORE_ROUTES, *_ADAPTER_ROUTES, *_STATE_ROUTES)
+_ROUTES = (*_TEXT_ROUTES, *RESPONSE_ROUTES, *STORE_ROUTES, *_ADAPTER_ROUTES, *_STATE_ROUTES)
 
 
 def routes(version: str, more: Sequence[Route] = (), access: Access = ANYBODY) -> list[Route]:

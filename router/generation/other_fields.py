@@ -137,6 +137,10 @@ REFUSED_IN_CHATS: Refused = {
     "include_reasoning": (True,), "prompt": (), "suffix": ("",),
 }
 REFUSED_IN_COMPLETIONS: Refused = {**_ON_OPENAIS_ROUTES, **_CHATS}
+REFUSED_IN_RESPONSES: Refused = {
+    **_ON_OPENAIS_ROUTES, **_OPENAI, "n": _ONE, "best_of": _ONE, "conversation": (), "prompt": (),
+    "context_management": _EMPTY,
+}
 REFUSED_IN_PARAMETERS: Refused = {
     name: neutral for name, neutral in {**_PEERS, **_OPENAI}.items() if name not in Parameters.model_fields}
 """Those of `parameters` on TGI's routes."""

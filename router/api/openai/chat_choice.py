@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.router.api.openai.bodies import ChatBody
+from penstock.router.api.openai.logprobs import token_logprobs
 from penstock.router.api.openai.manner import Manner
 from penstock.router.chat.deltas import Arguments, CallBegin, CallEnd, Content, Delta
 from penstock.router.engine.stream import Ending, Event, Token
-from penstock.router.generation.float32 import shortest_float32
 from penstock.router.text.tokenizer import Tokenizer
 from penstock.router.turns.turn_reader import TurnReader
 
@@ -86,7 +86,7 @@ class ChatChoice:
         choice = {"index": self._answer.index, **content, "logprobs": None, "finish_reason": reason}
         if self._body.logprobs:
             refusal = {} if self._manner.is_tgi else {"refusal": None}
-            choice["logprobs"] = {"content": [self._render_logprobs(token) for token in tokens], **refusal}
+            choice["logprobs"] = {"content": [token_logprobs(self._tokenizer, token) for token in tokens], **refusal}
         if self._body.return_token_ids:
             choice["token_ids"] = [token.id for token in tokens]
             choice["prompt_token_ids"] = self._answer.request.input_ids if is_first else None
@@ -112,13 +112,3 @@ class ChatChoice:
     def _begin_call(self, begin: CallBegin) -> dict[str, Any]:
         return {"index": begin.index, "id": self._reader.call_id(begin), "type": "function",
                 "function": {"name": begin.name, "arguments": ""}}
-
-    def _render_logprobs(self, token: Token) -> dict[str, Any]:
-        top = [self._render_logprob(token_id, logprob) for token_id, logprob in token.top_logprobs]
-        return {**self._render_logprob(token.id, token.logprob), "top_logprobs": top}
-
-    def _render_logprob(self, token_id: int, logprob: float) -> dict[str, Any]:
-        """Returns a token's text and logprob; a token that is only a part of a character has no bytes of its own."""
-        text = self._tokenizer.text_of(token_id)
-        return {"token": text, "logprob": shortest_float32(logprob),
-                "bytes": None if "\ufffd" in text else list(text.encode())}

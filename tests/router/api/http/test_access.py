@@ -27,7 +27,7 @@ from tests.router.api.conftest import Server, Start
 KEY = "Schlüssel-1"
 COSTLY = {"/", "/generate", "/generate_stream", "/v1/completions", "/v1/chat/completions", "/tokenize",
           "/chat_tokenize", "/invocations", "/vertex", "/v1/load_lora_adapter", "/v1/unload_lora_adapter",
-          "/v1/files", "/v1/batches", "/v1/batches/{batch}/cancel"}
+          "/v1/files", "/v1/batches", "/v1/batches/{batch}/cancel", "/v1/responses", "/v1/responses/input_tokens"}
 STORED = {"/v1/files/{file}", "/v1/files/{file}/content", "/v1/batches/{batch}"}
 PAGE = {"origin": "https://page.example"}
 

@@ -91,6 +91,8 @@ DETAILS = {"details": True, "decoder_input_details": True, "top_n_tokens": 2, "b
     ("/v1/completions", {"prompt": "a", "suffix": "b"}), ("/v1/completions", {"prompt": "a", "top_p": 2}),
     ("/v1/chat/completions", {**CHAT, "n": 2, "logprobs": True, "top_logprobs": 2}),
     ("/v1/chat/completions", {**CHAT, "temperature": -1}),
+    ("/v1/responses", {"input": "a", "top_logprobs": 1, "reasoning": {"effort": "low"}}), ("/v1/responses", {"n": 2}),
+    ("/v1/responses/input_tokens", {"input": "a"}),
     ("/v1/chat/completions", {**CHAT, "n": "one"}), ("/v1/models/demo", None), ("/v1/models/none", None),
     ("/v1/load_lora_adapter", {"lora_name": "a", "lora_path": "/a"}), ("/v1/load_lora_adapter", {}),
     ("/invocations", CHAT), ("/invocations", {**CHAT, "temperature": -1}), ("/invocations", {"inputs": ""}),
@@ -111,17 +113,18 @@ async def test_fields_of_answers(server: Server, path: str, body: object) -> Non
     ("/v1/completions", {"prompt": "a", "stream": True, "logprobs": 2, "stream_options": {"include_usage": True}}),
     ("/v1/completions", {"prompt": "a", "stream": True, "n": 2}),
     ("/v1/chat/completions", {**CHAT, "stream": True, "logprobs": True, "stream_options": {"include_usage": True}}),
-    ("/invocations", {**CHAT, "stream": True, "n": 2}),
+    ("/invocations", {**CHAT, "stream": True, "n": 2}), ("/v1/responses", {"input": "a", "stream": True}),
 ])
 async def test_fields_of_events(server: Server, path: str, body: object) -> None:
     response = await server.post(path, body)
     reply = ROUTES["POST", path].replies[response.status]
-    events = [line.removeprefix("data: ") for line in (await response.text()).splitlines() if line]
+    lines = (await response.text()).splitlines()
+    events = [line.removeprefix("data: ") for line in lines if line and not line.startswith("event: ")]
     assert events
     for event in events:
         if event != "[DONE]":
             assert_described(reply.content[EVENTS], json.loads(event))
-    assert (events[-1] == "[DONE]") == (path not in ("/", "/generate_stream"))
+    assert (events[-1] == "[DONE]") == (path not in ("/", "/generate_stream", "/v1/responses"))
 
 
 def assert_described(kind: Any, content: object) -> None:

@@ -1,0 +1,2 @@
+"""OpenAI's Responses API; may import api.http, api.openai, chat, contract, engine, errors, generation, grammar,
+scheduling, shapes, store, text and turns."""
