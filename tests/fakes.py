@@ -5,6 +5,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from penstock.bench.programs.scripted_model import ScriptedModel
 from penstock.contract.facts import Facts
 from penstock.contract.initial_state import InitialState
 from penstock.contract.output import Output
@@ -192,3 +193,16 @@ class ScriptedFleet:
         failure, self.failure = self.failure, None
         if failure is not None:
             raise failure
+
+
+class SpeakingFleet(ScriptedFleet):
+    """A fleet whose answers are texts, which follow from the prompts."""
+
+    def __init__(self, model: ScriptedModel) -> None:
+        super().__init__(model.token)
+        self.model = model
+
+    async def submit(self, plan: Plan) -> None:
+        await super().submit(plan)
+        for row in plan.rows:
+            self.model.read(row)

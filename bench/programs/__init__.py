@@ -1,2 +1,2 @@
 """Starts the programs that benchmarks measure: Penstock, its peers, the model that they serve; may import
-kernels, launcher, load, protos, shard and system."""
+contract, kernels, launcher, load, protos, shard and system."""

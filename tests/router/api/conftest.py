@@ -17,6 +17,8 @@ from aiohttp import ClientResponse, web
 from aiohttp.test_utils import TestClient, TestServer
 from tokenizers import Tokenizer as ParsedTokenizer
 
+from penstock.bench.programs.scripted_model import Answer, ScriptedModel
+from penstock.contract.facts import Facts
 from penstock.contract.row import Row
 from penstock.router.adapters.registry import Registry
 from penstock.router.app import IDLE_SECONDS, make_app, make_runner
@@ -31,7 +33,7 @@ from penstock.router.metrics.metrics import Metrics
 from penstock.router.text import encoding
 from penstock.router.text.tokenizer import Tokenizer
 from tests.eventually import until
-from tests.fakes import FACTS, LIMITS, ScriptedFleet
+from tests.fakes import FACTS, LIMITS, ScriptedFleet, SpeakingFleet
 from tests.router.api.chat_templates import HERMES
 from tests.router.text.tokenizers_for_tests import DEMO
 
@@ -120,14 +122,15 @@ Start = Callable[..., Awaitable[Server]]
 
 @asynccontextmanager
 async def starting() -> AsyncIterator[Start]:
-    """Starts servers: `await start(limits=…, template=…, access=…)`; `make_fleet` gets the scripted answer."""
+    """Starts servers: `await start(limits=…, template=…, access=…)`; `make_fleet` gets the scripted answer. With
+    `reply` the answer follows from the prompt, and `server.fleet.model.prompts` has those that came."""
     loop, is_to_end = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, is_to_end.set)
     async with AsyncExitStack() as stack:
         stack.callback(loop.remove_signal_handler, signal.SIGTERM)
 
         async def start(
-            limits: Limits = LIMITS, answer: str = ANSWER,
+            limits: Limits = LIMITS, answer: str = ANSWER, reply: Answer | None = None, facts: Facts = FACTS,
             make_fleet: Callable[[Script], ScriptedFleet] = ScriptedFleet, idle_seconds: float = IDLE_SECONDS,
             prepare: Callable[[web.Application], None] = lambda app: None, tokenizer_file: Path = DEMO,
             adapters: Registry | None = None, grammars: GrammarCompiler | None = None,
@@ -136,9 +139,14 @@ async def starting() -> AsyncIterator[Start]:
         ) -> Server:
             tokenizer = load_tokenizer(tokenizer_file)
             stack.callback(tokenizer.close)
-            fleet = make_fleet(Script(await tokenizer.encode(answer)))
+            if reply is None:
+                fleet = make_fleet(Script(await tokenizer.encode(answer)))
+            else:
+                parsed, _ = _parse_tokenizer(tokenizer_file)
+                fleet = SpeakingFleet(ScriptedModel(parsed, reply, min(facts.eos_token_ids), facts.block_size))
+            fleet.facts = facts
             metrics = Metrics(limits)
-            engine = Engine(fleet, FACTS, limits, metrics, adapters=adapters)
+            engine = Engine(fleet, facts, limits, metrics, adapters=adapters)
             groups = Groups(limits, metrics, adapters)
             groups.add(engine)
             service = Service(
