@@ -100,9 +100,12 @@ class ListMatcher:
         self._num_tokens = 0
 
     def push(self, token_id: int) -> None:
-        if token_id not in self._grammar.allowed[self._num_tokens]:
+        if self.is_complete or token_id not in self._grammar.allowed[self._num_tokens]:
             raise GrammarError(f"{token_id} is not allowed at {self._num_tokens}")
         self._num_tokens += 1
+
+    def mask(self) -> bytes:
+        return self.masks()
 
     def masks(self, drafts: Sequence[int] = ()) -> bytes:
         self._grammar.look(self._num_tokens)

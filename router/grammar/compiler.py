@@ -10,10 +10,12 @@ from pathlib import Path
 import llguidance
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
+from penstock.router.grammar.form_matcher import FormGrammar, failure, in_one_sentence
 from penstock.router.grammar.gbnf import to_lark
-from penstock.router.grammar.matcher import Grammar, GrammarError, failure, in_one_sentence
+from penstock.router.grammar.matcher import Grammar, GrammarError
 from penstock.router.grammar.schema import prepare
-from penstock.router.grammar.spec import GrammarSpec
+from penstock.router.grammar.spec import GrammarSpec, ThinkingRule, ThinkingSpec
+from penstock.router.grammar.thinking import ThinkingGrammar, Words
 from penstock.router.grammar.vocabulary import load
 from penstock.system.daemon_threads import DaemonThreads
 
@@ -47,7 +49,6 @@ class GrammarCompiler:
 
         `vocab_size` is the model's, which may exceed the tokenizer's.
         """
-        self._num_bytes = (vocab_size + 31) // 32 * 4
         self._max_cached = max_cached
         self._threads = DaemonThreads(num_workers, "grammar")
         self._tokenizer = self._threads.submit(_load, tokenizer_json, vocab_size, eos_token_ids)
@@ -55,6 +56,9 @@ class GrammarCompiler:
 
     async def compile(self, spec: GrammarSpec) -> Grammar:
         """Returns the compiled grammar. Raises GrammarError if the source is no grammar or exceeds a limit."""
+        if isinstance(spec, ThinkingSpec):
+            behind = None if spec.kind == "any" else await self.compile(GrammarSpec(spec.kind, spec.source))
+            return await asyncio.wrap_future(self._threads.submit(self._begin, spec.thinking, behind))
         if len(spec.source) > MAX_SOURCE:
             raise GrammarError(f"it must have at most {MAX_SOURCE} characters. Given: {len(spec.source)}")
         compiling = self._grammars.get(spec)
@@ -83,7 +87,7 @@ class GrammarCompiler:
 
     def _compile(self, spec: GrammarSpec) -> Grammar:
         """Compiles a grammar, in a thread, and computes its first mask once for all answers."""
-        tokenizer, tokens = self._tokenizer.result()
+        tokenizer, words = self._tokenizer.result()
         matcher = LLMatcher(tokenizer, _lark(spec), log_level=0, limits=_limits())
         if matcher.is_error():
             raise _reason(failure(matcher), spec.kind)
@@ -93,12 +97,18 @@ class GrammarCompiler:
             raise GrammarError("no answer can satisfy it")
         if matcher.is_stopped():
             raise GrammarError("it accepts nothing but the empty answer")
-        return Grammar(matcher, self._num_bytes, tokens)
+        return FormGrammar(matcher, words.num_bytes, words.tokens)
+
+    def _begin(self, rule: ThinkingRule, behind: Grammar | None) -> Grammar:
+        """Returns the grammar of an answer that may think first, in a thread: it looks at all tokens."""
+        _, words = self._tokenizer.result()
+        return ThinkingGrammar(rule, behind, words)
 
 
-def _load(tokenizer_json: Path, vocab_size: int, eos_token_ids: Collection[int]) -> tuple[LLTokenizer, list[bytes]]:
+def _load(tokenizer_json: Path, vocab_size: int, eos_token_ids: Collection[int]) -> tuple[LLTokenizer, Words]:
     try:
-        return load(tokenizer_json, vocab_size, eos_token_ids)
+        tokenizer, tokens = load(tokenizer_json, vocab_size, eos_token_ids)
+        return tokenizer, Words(tokens, (vocab_size + 31) // 32 * 4, eos_token_ids)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise GrammarError(f"this model's tokenizer can't be used for grammars: {error}") from error
 
@@ -123,6 +133,8 @@ def _lark(spec: GrammarSpec) -> str:
 def expression(spec: GrammarSpec) -> str:
     """Returns the grammar as the right side of a rule; GrammarError if its schema is not read."""
     match spec.kind:
+        case "any":
+            return "/(?s:.*)/"
         case "json":
             return f"%json {prepare(spec.source)}"
         case "regex":

@@ -1,140 +1,50 @@
-"""The compiled grammar and the matcher that follows an answer through it."""
+"""What follows an answer through its grammar, whichever kind of grammar that is."""
 
 from collections.abc import Sequence
-from contextlib import suppress
-
-from llguidance import LLMatcher
-
-_MOST_BEGINNINGS = 32
-"""How many tokens a mask may allow if they are to be the beginnings of one text."""
+from typing import Protocol
 
 
 class GrammarError(Exception):
     """Raised when a grammar can't be compiled or can't be followed any further; the message says why."""
 
 
-class Matcher:
+class Matcher(Protocol):
     """Holds the state of one answer in its grammar, which follows from the answer's tokens alone."""
-
-    __slots__ = ("_matcher", "_num_bytes", "_tokens")
-
-    def __init__(self, matcher: LLMatcher, num_bytes: int, tokens: Sequence[bytes]) -> None:
-        """`num_bytes` is the length of a mask, `tokens` the text of each token."""
-        self._matcher = matcher
-        self._num_bytes = num_bytes
-        self._tokens = tokens
 
     def push(self, token_id: int) -> None:
         """Takes the next token, which the mask allowed. Raises GrammarError if a limit on the grammar's work is met."""
-        if not self._matcher.consume_token(token_id):
-            raise failure(self._matcher)
 
-    def mask(self) -> bytes:
+    def mask(self) -> bytes | None:
         """Returns which tokens may come next: a bit for each one, the lowest bit of little-endian uint32 words first.
+        None if all may, which costs nothing to send.
 
         An end-of-sequence token is among them where the answer may end. Other threads run meanwhile. Raises
         GrammarError if a limit on the grammar's work is met.
         """
-        mask: bytes = self._matcher.compute_bitmask()
-        if self._matcher.is_error():
-            raise failure(self._matcher)
-        return mask[:self._num_bytes]
 
-    def masks(self, drafts: Sequence[int]) -> bytes:
-        """Returns the masks of the next token and of those after each of the drafts, one after the other. Behind a
-        draft that may not come, and behind the grammar's end, all tokens may: nothing of what is sampled there counts.
+    def masks(self, drafts: Sequence[int] = ()) -> bytes | None:
+        """Returns the masks of the next token and of those after each of the drafts, one after the other; None if all
+        tokens may come at each place. Behind a draft that may not come, and behind the grammar's end, all may: nothing
+        of what is sampled there counts.
 
         Raises GrammarError for the next token's mask, as `mask` does. A limit that is met behind a draft ends the masks
         there: if the draft is right, the answer fails when it comes.
         """
-        masks, ahead = [self.mask()], self.copy()
-        with suppress(GrammarError):
-            for draft in drafts:
-                if not masks[-1][draft // 8] >> draft % 8 & 1:
-                    break
-                ahead.push(draft)
-                if ahead._matcher.is_stopped():
-                    break
-                masks.append(ahead.mask())
-        everything = b"\xff" * self._num_bytes
-        return b"".join(masks + [everything] * (1 + len(drafts) - len(masks)))
 
     def copy(self) -> "Matcher":
         """Returns a matcher that goes on from here by itself: not every grammar can go back."""
-        return Matcher(self._matcher.deep_copy(), self._num_bytes, self._tokens)
 
     def forced(self, most: int, takes_longest: bool = True) -> list[int]:
         """Returns up to `most` tokens of the text that must come next; often there are none. Of the tokens that begin
-        that text it takes the longest, as a model would that has learnt such texts, or else the shortest.
-
-        llguidance would tell all of such a text, which never ends for `a{1000000000}`. A limit on the grammar's work
-        ends the text.
-        """
-        forced: list[int] = []
-        ahead = self.copy()
-        with suppress(GrammarError):
-            while len(forced) < most and not ahead._matcher.is_stopped():
-                token_id = self._only_text(ahead.mask(), takes_longest)
-                if token_id is None:
-                    break
-                ahead.push(token_id)
-                forced.append(token_id)
-        return forced
-
-    def _only_text(self, mask: bytes, takes_longest: bool) -> int | None:
-        """Returns the longest or the shortest token that a mask allows, if all are beginnings of one text."""
-        bits = int.from_bytes(mask, "little")
-        if not 0 < bits.bit_count() <= _MOST_BEGINNINGS:
-            return None
-        allowed = []
-        while bits:
-            allowed.append((bits & -bits).bit_length() - 1)
-            bits &= bits - 1
-        if any(token_id >= len(self._tokens) for token_id in allowed):
-            return None
-        allowed.sort(key=lambda token_id: len(self._tokens[token_id]))
-        text = self._tokens[allowed[-1]]
-        is_one = text and all(text.startswith(self._tokens[token_id]) for token_id in allowed)
-        return allowed[-1 if takes_longest else 0] if is_one else None
+        that text it takes the longest, as a model would that has learnt such texts, or else the shortest."""
 
     @property
     def is_complete(self) -> bool:
         """Whether the answer satisfies the grammar and nothing can be added to it."""
-        return self._matcher.is_stopped() and not self._matcher.is_error()
 
 
-class Grammar:
+class Grammar(Protocol):
     """A grammar that is compiled once, for any number of answers."""
-
-    __slots__ = ("_matcher", "_num_bytes", "_tokens")
-
-    def __init__(self, matcher: LLMatcher, num_bytes: int, tokens: Sequence[bytes]) -> None:
-        """Takes a `matcher` that is at the grammar's beginning and that nobody else moves."""
-        self._matcher = matcher
-        self._num_bytes = num_bytes
-        self._tokens = tokens
 
     def start(self) -> Matcher:
         """Returns a new matcher at the grammar's beginning."""
-        return Matcher(self._matcher.deep_copy(), self._num_bytes, self._tokens)
-
-
-def failure(matcher: LLMatcher) -> GrammarError:
-    """Returns the error of a matcher that has failed."""
-    return in_one_sentence(matcher.get_error())
-
-
-def in_one_sentence(error: str) -> GrammarError:
-    """Makes an error of llguidance's message without the grammar's own text."""
-    lines = [line.strip() for line in error.partition("<non-verbose/>")[0].splitlines()]
-    message = " ".join(line for line in lines if line and not _quotes_source(line))
-    return GrammarError(_shorten(message) or "nothing can follow")
-
-
-def _quotes_source(line: str) -> bool:
-    """Tells whether a line is like `12 | start: "a"` or is the caret below such a line."""
-    return line == "^" or line.partition(" | ")[0].isdigit()
-
-
-def _shorten(message: str, limit: int = 400) -> str:
-    return message if len(message) <= limit else f"{message[:limit]}…"

@@ -6,6 +6,7 @@ from tests.planted.faults_of_shards import FAULTS_OF_SHARDS
 _SCHEDULING = ("tests/router/scheduling",)
 _BEAMS = ("tests/router/engine/test_beams.py", "tests/e2e/test_beams.py")
 _TEXT = ("tests/router/text", "tests/router/engine/test_text_path.py")
+_THINKING = ("tests/router/grammar/test_thinking.py",)
 _MASKS = ("tests/router/grammar/test_mask_worker.py", "tests/router/engine")
 _RESUMED = ("tests/router/api/test_resuming.py",)
 _ADAPTERS = ("tests/router/adapters", "tests/router/engine/test_adapters.py", "tests/router/api/test_adapters.py")
@@ -163,6 +164,13 @@ FAULTS = (
           "        if held:\n            self._accepted = loop", _MASKS),
     Fault("api", "grammar-behind-by-a-token", "router/grammar/cursor.py",
           "in self._output_so_far:", "in self._output_so_far[:-1]:", _MASKS),
+    Fault("api", "a-thought-too-many", "router/grammar/thinking.py",
+          "self._num_tokens >= budget", "self._num_tokens > budget", _THINKING),
+    Fault("api", "the-form-binds-thoughts", "router/grammar/thinking.py",
+          "self._place, self._answer, self._tail = _Place.THINKING, None, b\"\"",
+          "self._place, self._tail = _Place.ANSWER, b\"\"", _THINKING),
+    Fault("api", "thoughts-end-the-answer", "router/grammar/thinking.py",
+          "else words.all_but_ends", "else None", _THINKING),
     Fault("api", "choice-not-escaped", "router/grammar/forms.py",
           r'frozenset(r"\.+*?()|', r'frozenset(r"\+*?()|', ("tests/router/grammar/test_forms.py",)),
     Fault("api", "quote-escaped-in-arguments", "router/chat/tools_parser.py",
