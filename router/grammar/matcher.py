@@ -1,4 +1,4 @@
-"""What follows an answer through its grammar, whichever kind of grammar that is."""
+"""A grammar and the matcher that follows an answer through it, of whichever kind both are."""
 
 from collections.abc import Sequence
 from typing import Protocol
