@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 TopLogprobs = tuple[tuple[int, float], ...]
-"""The likeliest tokens at one position with their logprobs, the likeliest first."""
+"""The likeliest tokens at one position with their logprobs, the likeliest first, of equal ones the lowest id."""
 
 
 class OtherResult(NamedTuple):
@@ -17,7 +17,8 @@ class RowResult(NamedTuple):
     """Has the tokens that a row yielded, with the logprob of each, and the logprobs of its `prompt_logprob_ids`.
 
     `top_logprobs` has an entry for each of `token_ids`, `prompt_top_logprobs` for each of `prompt_logprobs`; both are
-    empty if none was asked for. Every row may have `others`, also one that yields no token.
+    empty if none was asked for. `prompt_ranks` are the places of the latter's tokens among all, the first being 1, in
+    the order of top logprobs. Every row may have `others`, also one that yields no token.
     """
 
     slot: int
@@ -27,3 +28,4 @@ class RowResult(NamedTuple):
     prompt_logprobs: tuple[float, ...] = ()
     prompt_top_logprobs: tuple[TopLogprobs, ...] = ()
     others: tuple[OtherResult, ...] = ()
+    prompt_ranks: tuple[int, ...] = ()

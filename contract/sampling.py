@@ -11,8 +11,10 @@ class Sampling:
 
     `share_penalty` is what TGI calls frequency penalty: it weighs a token's share of all tokens so far. The frequency
     penalty is OpenAI's, for each time that a token is in the output. Each of `bias_values` is added to the score of one
-    of `bias_ids`. `banned_ids` can't be sampled before output position `min_tokens`. `branch` tells several answers to
-    one prompt apart, which share a seed.
+    of `bias_ids`. `banned_ids` can't be sampled before output position `min_tokens`. The output never has a bad word,
+    which is a sequence of tokens: all of them follow each other in `bad_word_ids`. Only `allowed_ids` are sampled,
+    unless these are empty. Where bans leave nothing they do not count, and where the allowed ids leave nothing of what
+    a mask allows, they do not. `branch` tells several answers to one prompt apart, which share a seed.
     """
 
     do_sample: bool = False
@@ -29,6 +31,9 @@ class Sampling:
     bias_values: tuple[float, ...] = ()
     banned_ids: Ids = ()
     min_tokens: int = 0
+    allowed_ids: Ids = ()
+    bad_word_ids: Ids = ()
+    bad_word_lengths: tuple[int, ...] = ()
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
@@ -44,3 +49,9 @@ class Sampling:
         """Tells whether a choice depends on the tokens before it, other than through the model."""
         return self.watermark or self.repetition_penalty != 1.0 or any(
             (self.share_penalty, self.frequency_penalty, self.presence_penalty))
+
+    @property
+    def needs_history(self) -> bool:
+        """Tells whether the shards must know the tokens before a choice: for all that reads them, and for bad words of
+        several tokens, of which the last is banned behind the others."""
+        return self.reads_history or any(length > 1 for length in self.bad_word_lengths)

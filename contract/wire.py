@@ -93,7 +93,8 @@ TOPS = parts(_encode_top_logprobs, _decode_top_logprobs)
 FACTS = Codec(Facts, names_of(Facts), shard_pb2.Facts, eos_token_ids=Kind(
     sorted, lambda message, name: frozenset(getattr(message, name))))
 LIMITS = Codec(StreamLimits, names_of(StreamLimits), shard_pb2.StreamLimits)
-SAMPLING = Codec(Sampling, names_of(Sampling), shard_pb2.Sampling, bias_ids=IDS, bias_values=NUMBERS, banned_ids=IDS)
+SAMPLING = Codec(Sampling, names_of(Sampling), shard_pb2.Sampling, bias_ids=IDS, bias_values=NUMBERS, banned_ids=IDS,
+                 allowed_ids=IDS, bad_word_ids=IDS, bad_word_lengths=NUMBERS)
 INITIAL_STATE = Codec(InitialState, names_of(InitialState), shard_pb2.InitialState, sampling=part(SAMPLING),
                       history_ids=IDS, side_inputs=MAP)
 ROW = Codec(Row, Row._fields, shard_pb2.Row, untold=["is_decode"], token_ids=IDS, new_blocks=NUMBERS,
@@ -102,7 +103,7 @@ ROW = Codec(Row, Row._fields, shard_pb2.Row, untold=["is_decode"], token_ids=IDS
 COPY = Codec(BlockCopy, names_of(BlockCopy), shard_pb2.BlockCopy)
 OTHER_RESULT = Codec(OtherResult, OtherResult._fields, shard_pb2.OtherResult)
 ROW_RESULT = Codec(RowResult, RowResult._fields, shard_pb2.RowResult, token_ids=NUMBERS, logprobs=NUMBERS,
-                   top_logprobs=TOPS, prompt_logprobs=NUMBERS, prompt_top_logprobs=TOPS,
+                   top_logprobs=TOPS, prompt_logprobs=NUMBERS, prompt_top_logprobs=TOPS, prompt_ranks=NUMBERS,
                    others=parts(OTHER_RESULT.encode, OTHER_RESULT.decode))
 
 _CONTINUED = Row(0, 0, from_last_sample=True, is_decode=True)[2:]

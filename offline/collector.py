@@ -136,13 +136,16 @@ class Collector:
         if self._prompt_logprobs is None:
             top = known.top_logprobs or [()] * len(known.logprobs)
             self._prompt_logprobs = [None, *(
-                self._position(*row, number) for row in zip(ids[1:], known.logprobs, top, strict=True))]
+                self._position(token_id, logprob, tops, number, rank)
+                for token_id, logprob, tops, rank in zip(ids[1:], known.logprobs, top, known.ranks, strict=True))]
         if is_delta and self._are_prompt_logprobs_told:
             return None
         self._are_prompt_logprobs_told |= is_delta
         return self._prompt_logprobs
 
-    def _position(self, token_id: int, logprob: float, top: TopLogprobs, number: int) -> Logprobs:
-        ranks = {id: rank for rank, (id, _) in enumerate(top, 1)}
+    def _position(
+        self, token_id: int, logprob: float, top: TopLogprobs, number: int, rank: int | None = None
+    ) -> Logprobs:
+        ranks = {token_id: rank} | {id: place for place, (id, _) in enumerate(top, 1)}
         return {id: Logprob(value, ranks.get(id), self._tokenizer.text_of(id))
                 for id, value in ({token_id: logprob} | dict(top[:number])).items()}

@@ -17,8 +17,8 @@ class LoRARequest:
 
 @dataclass(frozen=True, slots=True)
 class Logprob:
-    """The logprob of a token, and its rank among all tokens, which is 1 for the likeliest; None if it is unknown, for
-    it is not among those that were asked for."""
+    """The logprob of a token, and its rank among all tokens, which is 1 for the likeliest; None if it is unknown:
+    that of a token of an answer which is not among those that were asked for."""
 
     logprob: float
     rank: int | None = None

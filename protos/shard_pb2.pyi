@@ -252,7 +252,7 @@ class InitialState(_message.Message):
     def __init__(self, sampling: _Optional[_Union[Sampling, _Mapping]] = ..., prompt_length: _Optional[int] = ..., history_ids: _Optional[bytes] = ..., side_inputs: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
 
 class Sampling(_message.Message):
-    __slots__ = ("do_sample", "seed", "branch", "watermark", "repetition_penalty", "share_penalty", "frequency_penalty", "presence_penalty", "bias_ids", "bias_values", "banned_ids", "min_tokens", "temperature", "top_k", "top_p", "typical_p", "min_p", "raw_logprobs", "top_n", "of_logprobs")
+    __slots__ = ("do_sample", "seed", "branch", "watermark", "repetition_penalty", "share_penalty", "frequency_penalty", "presence_penalty", "bias_ids", "bias_values", "banned_ids", "min_tokens", "temperature", "top_k", "top_p", "typical_p", "min_p", "raw_logprobs", "top_n", "of_logprobs", "allowed_ids", "bad_word_ids", "bad_word_lengths")
     DO_SAMPLE_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     BRANCH_FIELD_NUMBER: _ClassVar[int]
@@ -273,6 +273,9 @@ class Sampling(_message.Message):
     RAW_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     TOP_N_FIELD_NUMBER: _ClassVar[int]
     OF_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    ALLOWED_IDS_FIELD_NUMBER: _ClassVar[int]
+    BAD_WORD_IDS_FIELD_NUMBER: _ClassVar[int]
+    BAD_WORD_LENGTHS_FIELD_NUMBER: _ClassVar[int]
     do_sample: bool
     seed: int
     branch: int
@@ -293,7 +296,10 @@ class Sampling(_message.Message):
     raw_logprobs: bool
     top_n: int
     of_logprobs: bool
-    def __init__(self, do_sample: _Optional[bool] = ..., seed: _Optional[int] = ..., branch: _Optional[int] = ..., watermark: _Optional[bool] = ..., repetition_penalty: _Optional[float] = ..., share_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., bias_ids: _Optional[bytes] = ..., bias_values: _Optional[_Iterable[float]] = ..., banned_ids: _Optional[bytes] = ..., min_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., typical_p: _Optional[float] = ..., min_p: _Optional[float] = ..., raw_logprobs: _Optional[bool] = ..., top_n: _Optional[int] = ..., of_logprobs: _Optional[bool] = ...) -> None: ...
+    allowed_ids: bytes
+    bad_word_ids: bytes
+    bad_word_lengths: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, do_sample: _Optional[bool] = ..., seed: _Optional[int] = ..., branch: _Optional[int] = ..., watermark: _Optional[bool] = ..., repetition_penalty: _Optional[float] = ..., share_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., bias_ids: _Optional[bytes] = ..., bias_values: _Optional[_Iterable[float]] = ..., banned_ids: _Optional[bytes] = ..., min_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., typical_p: _Optional[float] = ..., min_p: _Optional[float] = ..., raw_logprobs: _Optional[bool] = ..., top_n: _Optional[int] = ..., of_logprobs: _Optional[bool] = ..., allowed_ids: _Optional[bytes] = ..., bad_word_ids: _Optional[bytes] = ..., bad_word_lengths: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class StepResult(_message.Message):
     __slots__ = ("step_id", "rows", "slots", "token_ids", "logprobs", "forward_ns", "sample_ns", "draft_ns")
@@ -316,7 +322,7 @@ class StepResult(_message.Message):
     def __init__(self, step_id: _Optional[int] = ..., rows: _Optional[_Iterable[_Union[RowResult, _Mapping]]] = ..., slots: _Optional[_Iterable[int]] = ..., token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[float]] = ..., forward_ns: _Optional[int] = ..., sample_ns: _Optional[int] = ..., draft_ns: _Optional[int] = ...) -> None: ...
 
 class RowResult(_message.Message):
-    __slots__ = ("slot", "token_ids", "logprobs", "top_logprobs", "prompt_logprobs", "prompt_top_logprobs", "others")
+    __slots__ = ("slot", "token_ids", "logprobs", "top_logprobs", "prompt_logprobs", "prompt_top_logprobs", "others", "prompt_ranks")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
@@ -324,6 +330,7 @@ class RowResult(_message.Message):
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     OTHERS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_RANKS_FIELD_NUMBER: _ClassVar[int]
     slot: int
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     logprobs: _containers.RepeatedScalarFieldContainer[float]
@@ -331,7 +338,8 @@ class RowResult(_message.Message):
     prompt_logprobs: _containers.RepeatedScalarFieldContainer[float]
     prompt_top_logprobs: _containers.RepeatedCompositeFieldContainer[TopLogprobs]
     others: _containers.RepeatedCompositeFieldContainer[OtherResult]
-    def __init__(self, slot: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[float]] = ..., top_logprobs: _Optional[_Iterable[_Union[TopLogprobs, _Mapping]]] = ..., prompt_logprobs: _Optional[_Iterable[float]] = ..., prompt_top_logprobs: _Optional[_Iterable[_Union[TopLogprobs, _Mapping]]] = ..., others: _Optional[_Iterable[_Union[OtherResult, _Mapping]]] = ...) -> None: ...
+    prompt_ranks: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, slot: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[float]] = ..., top_logprobs: _Optional[_Iterable[_Union[TopLogprobs, _Mapping]]] = ..., prompt_logprobs: _Optional[_Iterable[float]] = ..., prompt_top_logprobs: _Optional[_Iterable[_Union[TopLogprobs, _Mapping]]] = ..., others: _Optional[_Iterable[_Union[OtherResult, _Mapping]]] = ..., prompt_ranks: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class OtherResult(_message.Message):
     __slots__ = ("kind", "value")

@@ -146,13 +146,15 @@ class ScriptedFleet:
         scale = math.nan if self.is_nan(row) else 1.0
         prompt_logprobs = tuple(-token_id / 10 * scale for token_id in row.prompt_logprob_ids)
         has_top = bool(self._top_n.get(row.slot))
+        prompt_ranks = tuple(token_id + 1 for token_id in row.prompt_logprob_ids)
         prompt_top_logprobs = tuple(self._top(row, token_id) for token_id in row.prompt_logprob_ids) if has_top else ()
         if row.output is Output.NONE:
-            return RowResult(row.slot, (), (), prompt_logprobs=prompt_logprobs, prompt_top_logprobs=prompt_top_logprobs)
+            return RowResult(row.slot, (), (), prompt_logprobs=prompt_logprobs, prompt_top_logprobs=prompt_top_logprobs,
+                             prompt_ranks=prompt_ranks)
         tokens = self._sample(row, mask)
         tops = tuple(self._top(row, token_id) for token_id in tokens) if has_top else ()
         return RowResult(row.slot, tuple(tokens), (-0.5 * scale,) * len(tokens), tops, prompt_logprobs,
-                         prompt_top_logprobs)
+                         prompt_top_logprobs, prompt_ranks=prompt_ranks)
 
     def _sample(self, row: Row, masks: bytes | None) -> list[int]:
         """The tokens of a row: as many as its drafts are right, and the one after."""

@@ -53,20 +53,24 @@ def test_values_that_switch_off_and_on_are_within_the_bounds() -> None:
 
 APART = ("do_sample", "of_logprobs")
 """They do not go together."""
+IDS = ("bias_ids", "banned_ids", "allowed_ids", "bad_word_ids")
 
 
 @pytest.mark.parametrize("absent", APART)
 def test_what_the_router_says_is_what_the_shard_hears(absent: str) -> None:
     said = Sampling(
         **{each.name: each.on for each in PARAMETERS if each.name != absent}, watermark=True, bias_ids=(70_000, 3),
-        bias_values=(0.5, -100.0), banned_ids=(2, 5), min_tokens=7, raw_logprobs=True)
+        bias_values=(0.5, -100.0), banned_ids=(2, 5), min_tokens=7, raw_logprobs=True, allowed_ids=(9, 8),
+        bad_word_ids=(4, 70_000, 4), bad_word_lengths=(2, 1))
     order = wire.encode_plan(Plan(0, (Row(0, 0, (5,), initial_state=InitialState(said, 1)),)))
     (row,) = wire.decode_plan(shard_pb2.Order.FromString(order.SerializeToString()).plan, 0, check_row).rows
     assert row.initial_state is not None
     heard = row.initial_state.sampling
-    assert (tuple(heard.bias_ids), heard.bias_values, tuple(heard.banned_ids)) == ((70_000, 3), (0.5, -100.0), (2, 5))
-    for name in fields_of(Sampling).keys() - {"bias_ids", "bias_values", "banned_ids"}:
+    for name in fields_of(Sampling):
         value = getattr(said, name)
+        if name in IDS:
+            assert tuple(getattr(heard, name)) == value
+            continue
         assert getattr(heard, name) == (np.float32(value) if isinstance(value, float) else value), name
         assert (value != fields_of(Sampling)[name]) == (name != absent), f"{name} is off: nothing is seen of it"
 
@@ -95,4 +99,6 @@ def test_the_compiler_lays_out_a_structure_as_python_does(name: str) -> None:
 
 def test_the_contract_has_the_table_and_what_the_shard_does_itself() -> None:
     own = fields_of(Sampling).keys() - fields_of(RowParameters).keys()
-    assert own == {"watermark", "bias_ids", "bias_values", "banned_ids", "min_tokens", "raw_logprobs"}
+    assert own == {
+        "watermark", "bias_ids", "bias_values", "banned_ids", "min_tokens", "raw_logprobs", "allowed_ids",
+        "bad_word_ids", "bad_word_lengths"}

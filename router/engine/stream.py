@@ -52,10 +52,12 @@ class Event(NamedTuple):
 
 @dataclass(slots=True)
 class PromptLogprobs:
-    """The logprobs of the prompt's tokens from the second on, by the logits, with the top logprobs if asked for."""
+    """The logprobs of the prompt's tokens from the second on, by the logits, and their ranks, 1 for the likeliest,
+    with the top logprobs if asked for."""
 
     logprobs: list[float] = field(default_factory=list)
     top_logprobs: list[TopLogprobs] = field(default_factory=list)
+    ranks: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -175,6 +177,7 @@ class Stream:
     def take_prompt_logprobs(self, part: PromptLogprobsPart) -> None:
         known, place = self.prompt_logprobs, slice(part.start - 1, part.start - 1 + len(part.logprobs))
         known.logprobs[place] = part.logprobs
+        known.ranks[place] = part.ranks
         if part.top_logprobs:
             known.top_logprobs[place] = part.top_logprobs
 

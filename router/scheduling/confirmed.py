@@ -44,6 +44,7 @@ class PromptLogprobsPart:
     start: int
     logprobs: tuple[float, ...]
     top_logprobs: tuple[TopLogprobs, ...] = ()
+    ranks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

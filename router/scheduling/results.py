@@ -65,7 +65,8 @@ def prompt_logprobs(sequence: Sequence, row: Row, answer: RowResult) -> list[Pro
         return []
     start = row.start + 1
     sequence.prompt_logprobs_end = max(sequence.prompt_logprobs_end, start + len(answer.prompt_logprobs))
-    return [PromptLogprobsPart(sequence.id, start, answer.prompt_logprobs, answer.prompt_top_logprobs)]
+    return [PromptLogprobsPart(sequence.id, start, answer.prompt_logprobs, answer.prompt_top_logprobs,
+                               answer.prompt_ranks)]
 
 
 def candidates(sequence: Sequence, answer: RowResult, capacity: int) -> list[Candidates]:

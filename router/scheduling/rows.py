@@ -44,6 +44,6 @@ def prefill_row(sequence: Sequence, end: int) -> Row:
 
 def initial_state(sequence: Sequence) -> InitialState:
     """Says what a shard must know of a sequence before its first row in a slot."""
-    history = tuple(sequence.tokens) if sequence.sampling.reads_history else ()
+    history = tuple(sequence.tokens) if sequence.sampling.needs_history else ()
     side_inputs = {each.name: each.value for each in sequence.side_inputs}
     return InitialState(sequence.sampling, sequence.prompt_length, history, side_inputs)

@@ -203,7 +203,8 @@ def _join(
     results = dict(sampled)
     for slot, own in of_prompts.items():
         result = results.get(slot, RowResult(slot, (), ()))
-        results[slot] = result._replace(prompt_logprobs=own.logprobs, prompt_top_logprobs=own.top_logprobs)
+        results[slot] = result._replace(
+            prompt_logprobs=own.logprobs, prompt_top_logprobs=own.top_logprobs, prompt_ranks=own.ranks)
     for slot, each in others.items():
         results[slot] = results.get(slot, RowResult(slot, (), ()))._replace(others=each)
     return tuple(results[row.slot] for row in step.rows if row.slot in results)

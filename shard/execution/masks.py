@@ -10,7 +10,9 @@ from penstock.contract.plan import Plan
 
 WORD = 32                                # tokens
 
-Masks = Mapping[int, npt.NDArray[np.int32]]
+Mask = npt.NDArray[np.int32]
+
+Masks = Mapping[int, Mask]
 """For some slots, a mask for each token that is sampled, with a bit for each token: [samples, ceil(V / 32)], the lowest
 bit of the first word first."""
 

@@ -19,9 +19,11 @@ SLICE = 64                               # tokens whose logits are in memory tog
 
 @dataclass(frozen=True, slots=True)
 class RowPromptLogprobs:
-    """Holds the logprobs of a row's `prompt_logprob_ids`; `top_logprobs` is empty unless they were asked for."""
+    """Holds the logprobs of a row's `prompt_logprob_ids`, and their ranks; `top_logprobs` is empty unless they were
+    asked for."""
 
     logprobs: tuple[float, ...]
+    ranks: tuple[int, ...]
     top_logprobs: tuple[TopLogprobs, ...]
 
 
@@ -57,21 +59,34 @@ def launch(
         part = slice(begin, begin + SLICE)
         logits = logits_after(inputs.prompt_logprob_rows[part])
         if logits is not None:
+            targets = inputs.prompt_logprob_ids[part]
             logprobs, top_logprobs = prompt_logprobs(
-                logits, inputs.prompt_logprob_ids[part], inputs.columns["prompt_top_n"][part], batch.top_width)
-            slices.append((logprobs, top_logprobs.ids, top_logprobs.logprobs))
+                logits, targets, inputs.columns["prompt_top_n"][part], batch.top_width)
+            slices.append((logprobs, top_logprobs.ids, top_logprobs.logprobs, ranks(logits, targets)))
     return [torch.cat(parts) for parts in zip(*slices, strict=True)]
+
+
+def ranks(logits: Tensor, targets: Tensor) -> Tensor:
+    """Returns the place of each row's target in the order of top logprobs, int64 [N], the first being 1.
+
+    logits   [N, V]  float32
+    targets  [N]     int64
+    """
+    own, ids = logits.gather(1, targets[:, None]), torch.arange(logits.shape[1], device=logits.device)
+    is_before = (logits > own) | ((logits == own) & (ids < targets[:, None]))
+    return is_before.sum(dim=1) + 1
 
 
 def read(batch: PromptLogprobsBatch, tensors: Sequence[Tensor]) -> dict[int, RowPromptLogprobs]:
     """Returns the logprobs by slot, from the tensors of `launch`, which are on the host now."""
     if not tensors:
         return {}
-    logprobs, tops = tensors[0].tolist(), to_top_logprobs(tensors[1], tensors[2])
+    logprobs, tops, places = tensors[0].tolist(), to_top_logprobs(tensors[1], tensors[2]), tensors[3].tolist()
     found, begin = {}, 0
     for slot, length, top_n in batch.slots:
         own = slice(begin, begin + length)
-        found[slot] = RowPromptLogprobs(tuple(logprobs[own]), tuple(tops[own]) if top_n else ())
+        found[slot] = RowPromptLogprobs(
+            tuple(logprobs[own]), tuple(places[own]), tuple(tops[own]) if top_n else ())
         begin += length
     return found
 

@@ -15,12 +15,12 @@ from torch import Tensor
 from penstock.contract.row import Row
 from penstock.contract.row_result import RowResult
 from penstock.kernels.prompt_logprobs import prompt_logprobs
-from penstock.kernels.sample import Biases, History, SampleParameters, sample
+from penstock.kernels.sample import History, SampleParameters, sample
 from penstock.kernels.sample.parameters import COLUMNS, find_passes
 from penstock.shard.communication.stages import Stages
 from penstock.shard.devices.device import Array
-from penstock.shard.execution.ids import NO_IDS
-from penstock.shard.execution.masks import WORD, Masks
+from penstock.shard.execution import biases
+from penstock.shard.execution.masks import WORD, Mask, Masks
 from penstock.shard.execution.prompt_logprobs import to_top_logprobs
 from penstock.shard.execution.slots import Slot, SlotTable
 from penstock.shard.execution.watermark import Watermark
@@ -60,7 +60,7 @@ def prepare(rows: list[Row], slots: SlotTable, answers: bool) -> SamplingBatch:
         raw_top_width = int(top_n[raw_rows].max())
         top_n[raw_rows] = 0              # their top logprobs are not of the scores that tokens are sampled from
     top_width = max(0 if state.sampling.raw_logprobs else state.sampling.top_n for state in states)
-    columns |= places | _biases(states, of_output) | {
+    columns |= places | biases.prepare(rows, states, of_output, slots) | {
         "seed": columns["seed"].view(np.int64), "position": np.array(of_output, np.int64),
         "prompt_length": np.array([state.prompt_length for state in states], np.int64),
         "mask": np.full(len(states), -1), "history_offsets": slots.history_offsets(rows)}
@@ -93,7 +93,7 @@ def launch(
     sampled = sample(
         _mark(batch, logits, slots, watermark), SampleParameters(batch.passes, **{**parameters, "mask": mask_index}),
         History(slots.histories(batch.rows), columns["history_offsets"]),
-        Biases(columns["bias_ids"], columns["bias_values"], columns["bias_offsets"]), mask_bits, batch.top_width)
+        biases.launch(columns, slots), mask_bits, batch.top_width)
     stages.tell(sampled.ids)
     slots.note_samples(batch.rows, sampled.ids, columns["places"])
     tensors = [sampled.ids, sampled.logprobs, sampled.top_logprobs.ids, sampled.top_logprobs.logprobs]
@@ -147,31 +147,26 @@ def _mark(batch: SamplingBatch, logits: Tensor, slots: SlotTable, watermark: Wat
     return logits
 
 
-def _biases(states: list[Slot], positions: list[int]) -> dict[str, Array]:
-    """Returns the columns of the biases that were asked for, and of the bans of outputs that are not long enough."""
-    offsets = np.zeros(len(states) + 1, np.int64)
-    if not any(len(state.bias_ids) or len(state.banned_ids) for state in states):
-        return {"bias_ids": NO_IDS, "bias_values": np.empty(0, np.float32), "bias_offsets": offsets}
-    parts = []
-    for state, position in zip(states, positions, strict=True):
-        ids, values = state.bias_ids, state.bias_values
-        if position < state.sampling.min_tokens:
-            bans = np.full(len(state.banned_ids), -np.inf, np.float32)
-            ids, values = np.concatenate([ids, state.banned_ids]), np.concatenate([values, bans])
-        parts.append((ids, values))
-    np.cumsum([len(ids) for ids, _ in parts], out=offsets[1:])
-    all_ids, all_values = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return {"bias_ids": all_ids, "bias_values": all_values, "bias_offsets": offsets}
-
-
 def _masks(
     batch: SamplingBatch, columns: Mapping[str, Tensor], masks: Masks, logits: Tensor, slots: SlotTable
 ) -> tuple[Tensor, Tensor]:
     """Returns which mask each sample has, or -1, and the masks. They come late, so they have an upload of their own."""
-    masked = [masks[row.slot] for row in batch.rows if row.slot in masks]
+    of_rows = [_mask(row, slots[row.slot].allowed, masks.get(row.slot)) for row in batch.rows]
+    masked = [each for each in of_rows if each is not None]
     if not masked:
         return columns["mask"], logits.new_empty(0, -(-logits.shape[1] // WORD), dtype=torch.int32)
-    has_mask = np.array([row.slot in masks for row in batch.rows for _ in row.sample_positions])
+    has_mask = np.repeat([each is not None for each in of_rows], [row.num_samples for row in batch.rows])
     index = np.where(has_mask, np.cumsum(has_mask) - 1, -1)
     index_there, bits = slots.device.upload([index, np.concatenate(masked)])
     return index_there, bits
+
+
+def _mask(row: Row, allowed: Mask | None, late: Mask | None) -> Mask | None:
+    """Returns a mask for each sample of a row: of what is always allowed there, and of what came late. Where nothing is
+    both, the latter counts."""
+    if allowed is None:
+        return late
+    if late is None:
+        return np.repeat(allowed[None], row.num_samples, axis=0)
+    both = late & allowed
+    return np.where(both.any(axis=1, keepdims=True), both, late)

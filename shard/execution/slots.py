@@ -18,6 +18,7 @@ from penstock.contract.stream_limits import StreamLimits
 from penstock.kernels.sample.parameters import PARAMETERS
 from penstock.shard.adapters.store import AdapterStore
 from penstock.shard.devices.device import Device
+from penstock.shard.execution.bans import BadWords, allowed_mask
 from penstock.shard.execution.ids import Ids, as_array
 from penstock.shard.execution.side_inputs import read_side_inputs
 
@@ -49,6 +50,8 @@ class Slot:
     bias_ids: Ids
     bias_values: npt.NDArray[np.float32]
     banned_ids: Ids
+    allowed: npt.NDArray[np.int32] | None = None  # a mask of the tokens that may be sampled; None if all may
+    bad_words: BadWords | None = None
     num_blocks: int = 0
     adapter: int = 0                     # the number of a loaded one; 0 is none
     side_inputs: Mapping[str, Any] = field(default_factory=dict)  # by kind, as it was read
@@ -191,6 +194,8 @@ class SlotTable:
         self._check_ids(slot, "history_ids", history_ids)
         self._check_ids(slot, "bias_ids", bias_ids)
         self._check_ids(slot, "banned_ids", banned_ids)
+        self._check_ids(slot, "allowed_ids", as_array(sampling.allowed_ids))
+        self._check_ids(slot, "bad_word_ids", as_array(sampling.bad_word_ids))
         if sampling.top_n > self.bounds.vocab_size:
             raise OrderError(
                 f"slot {slot}: top_n is {sampling.top_n}, the vocabulary has {self.bounds.vocab_size} tokens")
@@ -199,13 +204,14 @@ class SlotTable:
             raise OrderError(f"slot {slot}: adapter {adapter} is not loaded")
         if sampling.watermark and not len(history_ids):
             raise OrderError(f"slot {slot}: a watermark needs history_ids, and there are 0")
-        is_kept = sampling.reads_history or self.bounds.draft_context > 0
+        is_kept = sampling.needs_history or self.bounds.draft_context > 0
         if is_kept:
             self._keep_history(slot, history_ids)
         self._slots[slot] = Slot(
             sampling, initial_state.prompt_length, num_written=start, num_known=len(history_ids),
             adapter=adapter, side_inputs=side_inputs, bias_ids=bias_ids,
-            bias_values=np.array(sampling.bias_values, np.float32), banned_ids=banned_ids, is_kept=is_kept)
+            bias_values=np.array(sampling.bias_values, np.float32), banned_ids=banned_ids,
+            allowed=allowed_mask(sampling, self.bounds.vocab_size), bad_words=BadWords.of(sampling), is_kept=is_kept)
         for name, column in self.sampling.items():
             column[slot] = getattr(sampling, name)
 

@@ -36,6 +36,9 @@ def _check_initial_state(state: InitialState) -> None:
     if len(sampling.bias_ids) != len(sampling.bias_values):
         raise ValueError(f".initial_state.sampling has {len(sampling.bias_ids)} bias_ids and "
                          f"{len(sampling.bias_values)} values")
+    if not all(sampling.bad_word_lengths) or sum(sampling.bad_word_lengths) != len(sampling.bad_word_ids):
+        raise ValueError(f".initial_state.sampling has {len(sampling.bad_word_ids)} bad_word_ids, and the lengths of "
+                         f"bad words {list(sampling.bad_word_lengths)}")
     if not all(map(isfinite, sampling.bias_values)):
         raise ValueError(f".initial_state.sampling.bias_values are {list(sampling.bias_values)}, they must be finite")
     try:

@@ -114,6 +114,6 @@ def prompts(bounds: Bounds, lengths: Sequence[int], sampling: Sampling = GREEDY)
         ids = tuple(position % bounds.vocab_size for position in range(length))
         rows.append(Row(
             slot=slot, start=0, token_ids=ids, new_blocks=tuple(range(first_block, end_block)),
-            initial_state=InitialState(sampling, length, ids if sampling.reads_history else ())))
+            initial_state=InitialState(sampling, length, ids if sampling.needs_history else ())))
         first_block = end_block
     return Plan(0, tuple(rows))

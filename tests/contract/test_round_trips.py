@@ -30,7 +30,8 @@ TOPS = st.lists(st.lists(st.tuples(NUMBERS, FLOATS), max_size=3).map(tuple), max
 LOGPROBS = st.lists(FLOATS, max_size=3).map(tuple)
 
 SAMPLINGS = st.builds(
-    Sampling, seed=COUNTS, bias_ids=IDS, bias_values=LOGPROBS, banned_ids=IDS,
+    Sampling, seed=COUNTS, bias_ids=IDS, bias_values=LOGPROBS, banned_ids=IDS, allowed_ids=IDS,
+    bad_word_ids=IDS, bad_word_lengths=IDS,
     **dict.fromkeys(("branch", "min_tokens", "top_k", "top_n"), NUMBERS),
     **{each.name: FLOATS for each in fields(Sampling) if type(each.default) is float})
 STATES = st.builds(InitialState, SAMPLINGS, NUMBERS, IDS, st.dictionaries(TEXTS, st.binary(max_size=24), max_size=3))
@@ -41,8 +42,9 @@ ROWS = st.builds(
         Row, NUMBERS, NUMBERS, from_last_sample=st.just(True), is_decode=st.just(True),
         **{name: st.just(value) for name, value in Row._field_defaults.items() if name not in TOLD})
 RESULTS = st.builds(RowResult, NUMBERS, st.just((5, 6)), st.tuples(FLOATS, FLOATS), TOPS, LOGPROBS, TOPS,
-                    st.lists(st.builds(OtherResult, TEXTS, st.binary(max_size=8)), max_size=3).map(tuple)) | st.builds(
-    RowResult, NUMBERS, st.tuples(NUMBERS), st.tuples(FLOATS), *[st.just(())] * 4)
+                    st.lists(st.builds(OtherResult, TEXTS, st.binary(max_size=8)), max_size=3).map(tuple),
+                    IDS) | st.builds(
+    RowResult, NUMBERS, st.tuples(NUMBERS), st.tuples(FLOATS), *[st.just(())] * 5)
 SIZES = st.integers(1, 2**32 - 1)
 FACTS = st.builds(Facts, eos_token_ids=st.frozensets(NUMBERS, max_size=3), **{
     each.name: TEXTS if each.type == "str" or each.type is str else NUMBERS for each in fields(Facts)
@@ -59,8 +61,8 @@ def as_tuples(row: Row) -> Row:
     """The row with tuples for arrays of ids, and with maps in order; all that the shards aren't told is off."""
     state = row.initial_state
     if state is not None:
-        sampling = replace(state.sampling, bias_ids=tuple(state.sampling.bias_ids),
-                           banned_ids=tuple(state.sampling.banned_ids))
+        ids = ("bias_ids", "banned_ids", "allowed_ids", "bad_word_ids")
+        sampling = replace(state.sampling, **{name: tuple(getattr(state.sampling, name)) for name in ids})
         state = replace(state, sampling=sampling, history_ids=tuple(state.history_ids),
                         side_inputs=dict(sorted(state.side_inputs.items())))
     return row._replace(token_ids=tuple(row.token_ids), prompt_logprob_ids=tuple(row.prompt_logprob_ids),

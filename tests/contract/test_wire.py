@@ -42,7 +42,8 @@ def test_a_row_in_full() -> None:
         "temperature": 0.5, "top_k": 7, "top_p": 0.75, "typical_p": 0.25, "min_p": 0.125, "raw_logprobs": True,
         "top_n": 5, "of_logprobs": False}
     sampling = shard_pb2.Sampling(
-        **values, bias_ids=ids(8, 9), bias_values=[0.5, -100], banned_ids=ids(2, 70_000))  # type: ignore[arg-type]
+        **values, bias_ids=ids(8, 9), bias_values=[0.5, -100], banned_ids=ids(2, 70_000),  # type: ignore[arg-type]
+        allowed_ids=ids(3), bad_word_ids=ids(4, 5, 6), bad_word_lengths=[1, 2])
     initial_state = shard_pb2.InitialState(sampling=sampling, prompt_length=9, history_ids=ids(4, 2**32 - 1),
                                              side_inputs=adapter_value(6))
     message = shard_pb2.Plan(step_id=3, cleared_slots=[5, 6], rows=[shard_pb2.Row(
@@ -56,7 +57,8 @@ def test_a_row_in_full() -> None:
     assert list(row.new_blocks) == [3, 2]
     assert row.initial_state is not None
     assert {name: getattr(row.initial_state.sampling, name) for name in values} == values
-    assert {each.name for each in fields(Sampling)} - set(values) == {"bias_ids", "bias_values", "banned_ids"}
+    assert {each.name for each in fields(Sampling)} - set(values) == {
+        "bias_ids", "bias_values", "banned_ids", "allowed_ids", "bad_word_ids", "bad_word_lengths"}
     assert list(row.initial_state.sampling.bias_ids) == [8, 9]
     assert list(row.initial_state.sampling.bias_values) == [0.5, -100]
     assert list(row.initial_state.sampling.banned_ids) == [2, 70_000]
@@ -104,6 +106,9 @@ def test_proposals_follow_the_inputs() -> None:
     (plan(initial_state=initial_state(of_logprobs=True, do_sample=True)),
      r"plan 3, rows\[0\]\.initial_state\.sampling\.of_logprobs is true, which it can't be where do_sample is, too"),
     (plan(initial_state=initial_state(bias_ids=ids(4))), r"has 1 bias_ids and 0 values"),
+    (plan(initial_state=initial_state(bad_word_ids=ids(4, 5), bad_word_lengths=[1, 2])),
+     r"has 2 bad_word_ids, and the lengths of bad words \[1, 2\]"),
+    (plan(initial_state=initial_state(bad_word_ids=ids(4), bad_word_lengths=[1, 0])), r"has 1 bad_word_ids, and"),
     (plan(initial_state=with_side_inputs(image=b"1")),
      r"plan 3, rows\[0\]\.initial_state\.side_inputs has 'image', known are 'adapter' and 'trace'"),
     (plan(initial_state=with_side_inputs(adapter=b"1")),

@@ -126,6 +126,11 @@ def test_logprobs_of_answers_and_prompts(llm: LLM) -> None:
             completion.token_ids, completion.logprobs, strict=True)))
     assert output.prompt_logprobs is not None
     assert output.prompt_logprobs[0] is None
+    for own, each in zip(output.prompt_token_ids[1:], output.prompt_logprobs[1:], strict=True):
+        assert each is not None
+        rank = each[own].rank
+        assert rank is not None
+        assert len(each) == 2 + (rank > 2), "two likeliest tokens, and its own"
     [score] = llm.score(prompt)
     assert score.prompt_token_ids == output.prompt_token_ids
     assert score.logprobs == [None if position is None else position[token_id].logprob for token_id, position in zip(

@@ -184,5 +184,5 @@ def _row(sequence: _Sequence, count: int, new_blocks: list[int], is_first: bool)
         token_ids=() if is_decode else prompt[sequence.position:end], new_blocks=new_blocks,
         is_sampled=end >= len(prompt), late_mask=sequence.request.mask_seed is not None and end >= len(prompt),
         prompt_logprob_ids=prompt[sequence.position + 1:end + 1] if sequence.request.wants_prompt_logprobs else (),
-        initial_state=initial(len(prompt), sampling, prompt if sampling.reads_history else (),
+        initial_state=initial(len(prompt), sampling, prompt if sampling.needs_history else (),
                               sequence.request.adapter) if is_first else None)

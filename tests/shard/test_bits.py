@@ -21,9 +21,11 @@ from tests.tiny_models import DEMO_MODEL, make_tiny
 SAMPLINGS = (
     Sampling(),
     Sampling(do_sample=True, seed=1),
-    Sampling(do_sample=True, seed=2**64 - 1, temperature=0.7, top_k=20),
+    Sampling(do_sample=True, seed=2**64 - 1, temperature=0.7, top_k=20, allowed_ids=tuple(range(3, 90, 2)),
+             bad_word_ids=(7, 9), bad_word_lengths=(1, 1)),
     Sampling(do_sample=True, seed=3, temperature=1.3, top_p=0.8),
-    Sampling(repetition_penalty=1.4),
+    Sampling(bad_word_ids=(5, *(token for first in range(3, 60) for token in (first, 63 - first))),
+             bad_word_lengths=(1,) + (2,) * 57, repetition_penalty=1.4),
     Sampling(do_sample=True, seed=5, typical_p=0.7, repetition_penalty=1.2, share_penalty=0.9),
     Sampling(do_sample=True, seed=6, temperature=0.9, top_k=30, top_p=0.9, share_penalty=0.4),
     Sampling(do_sample=True, seed=7, branch=2, min_p=0.05, presence_penalty=0.6, top_n=3),

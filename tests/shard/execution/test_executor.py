@@ -147,7 +147,9 @@ def test_prompt_logprobs_are_the_log_softmax_of_the_logits(executor: Executor) -
         assert [token for token, _ in result.prompt_top_logprobs[position]] == best.indices.tolist()
         logprobs = [logprob for _, logprob in result.prompt_top_logprobs[position]]
         assert logprobs == pytest.approx(best.values.tolist(), abs=1e-6)
-    assert len(result.prompt_logprobs) == len(result.prompt_top_logprobs) == 150
+        order = logits[0].argsort(descending=True, stable=True).tolist()
+        assert result.prompt_ranks[position] == order.index(targets[position]) + 1
+    assert len(result.prompt_logprobs) == len(result.prompt_top_logprobs) == len(result.prompt_ranks) == 150
     part = prompt_result(executor, prompt, targets[:70])
     assert part.prompt_logprobs == result.prompt_logprobs[:70], "only the first inputs, if so asked"
     assert part.prompt_top_logprobs == ()
