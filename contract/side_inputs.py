@@ -22,10 +22,11 @@ class SideInput:
     identity: bytes = b""
 
 
-def namespace_of(side_inputs: Iterable[SideInput]) -> str:
+def namespace_of(side_inputs: Iterable[SideInput], salt: str = "") -> str:
     """Returns the name that all sequences have in common whose blocks may be shared; empty if nothing but tokens
-    decides that."""
-    return " ".join(sorted(f"{each.name}={each.identity.hex()}" for each in side_inputs if each.identity))
+    decides that. A `salt` keeps sequences apart that could share blocks."""
+    names = sorted(f"{each.name}={each.identity.hex()}" for each in side_inputs if each.identity)
+    return " ".join([*names, f"salt {salt}"] if salt else names)
 
 
 def encode_number(number: int) -> bytes:

@@ -67,8 +67,7 @@ class Collector:
         growing.logprob += token.logprob
         if params.logprobs is not None:
             growing.logprobs.append(self._position(token.id, token.logprob, token.top_logprobs, params.logprobs))
-        # Where a stop string is left out, so are special tokens: their text is the one that was held until then.
-        if params.detokenize and not (params.include_stop_str_in_output and token.is_special):
+        if params.detokenize:
             growing.text += token.text
         if event.ending is not None:
             growing.ending = event.ending

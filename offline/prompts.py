@@ -2,19 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypedDict, cast
+from typing import Any, NotRequired, TypedDict, cast
 
 
 class TextPrompt(TypedDict):
-    """A text to be tokenised."""
+    """A text to be tokenised. What is computed of it is shared only with prompts of the same salt."""
 
     prompt: str
+    cache_salt: NotRequired[str]
 
 
 class TokensPrompt(TypedDict):
     """A prompt that is tokenised already."""
 
     prompt_token_ids: Sequence[int]
+    cache_salt: NotRequired[str]
 
 
 PromptType = str | Sequence[int] | TextPrompt | TokensPrompt
@@ -27,6 +29,7 @@ class Prompt:
     text: str | None
     token_ids: tuple[int, ...] | None = None
     add_special_tokens: bool = True
+    cache_salt: str | None = None
 
     @property
     def inputs(self) -> str | tuple[int, ...]:
@@ -57,15 +60,17 @@ def read(prompt: PromptType) -> Prompt:
 
 def _read_mapping(prompt: Mapping[str, Any]) -> Prompt:
     given = {name: value for name, value in prompt.items() if value is not None}
-    if unknown := given.keys() - {"prompt", "prompt_token_ids"}:
-        raise ValueError(f"`{min(unknown)}` of a prompt is not taken: it may have `prompt` or `prompt_token_ids`")
+    if unknown := given.keys() - {"prompt", "prompt_token_ids", "cache_salt"}:
+        raise ValueError(f"`{min(unknown)}` of a prompt is not taken: it may have `prompt` or `prompt_token_ids`, and "
+                         "`cache_salt`")
+    salt = given.get("cache_salt")
     if not isinstance(given.get("prompt", ""), str):
         raise TypeError(f"`prompt` of a prompt must be a text. Given: {type(given['prompt']).__name__}")
     if "prompt_token_ids" in given:
-        return replace(_of_ids(given["prompt_token_ids"]), text=given.get("prompt"))
+        return replace(_of_ids(given["prompt_token_ids"]), text=given.get("prompt"), cache_salt=salt)
     if "prompt" not in given:
         raise ValueError("a prompt must have a text as `prompt`, or `prompt_token_ids`")
-    return Prompt(given["prompt"])
+    return Prompt(given["prompt"], cache_salt=salt)
 
 
 def _of_ids(ids: object) -> Prompt:

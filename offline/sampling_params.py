@@ -87,9 +87,15 @@ class SamplingParams:
     detokenize: bool = True
     """Whether answers have a text, and not token ids alone."""
     skip_special_tokens: bool = True
+    spaces_between_special_tokens: bool = True
+    """Changes nothing: no tokenizer here writes spaces there that a model has not written."""
     structured_outputs: StructuredOutputsParams | None = None
     logit_bias: dict[int, float] | None = None
+    bad_words: list[str] | None = None
+    """Words that an answer never has. They are looked for as tokens, at the beginning of a text and behind a space."""
+    allowed_token_ids: list[int] | None = None
+    """The only tokens that an answer may have. Default: all."""
     truncate_prompt_tokens: int | None = None
-    """How many tokens of the prompt are read, the last ones."""
+    """How many tokens of the prompt are read, the last ones; -1 stands for as many as fit."""
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
     """Which outputs `AsyncLLM` yields; `LLM` returns the end alone."""

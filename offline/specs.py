@@ -8,14 +8,17 @@ from pydantic import ValidationError as WrongType
 from penstock.offline.prompts import Prompt
 from penstock.offline.sampling_params import BeamSearchParams, SamplingParams, StructuredOutputsParams
 from penstock.router.generation.parameters import Parameters
+from penstock.router.generation.prompts import truncation
 from penstock.router.generation.service import Service
+from penstock.router.generation.shown_tokens import shown_ids
 from penstock.router.generation.spec import FieldNames, GenerationSpec
 from penstock.router.grammar.forms import parse_guided
 from penstock.router.grammar.spec import GrammarSpec
+from penstock.router.limits import Limits
 
 NAMES = FieldNames(inputs="prompt", max_new_tokens="max_tokens", top_n_tokens="logprobs",
                    truncate="truncate_prompt_tokens", grammar="structured_outputs", num_beams="beam_width",
-                   beam_search="beam_width")
+                   beam_search="beam_width", prompt_logprobs="prompt_logprobs")
 _OURS = {"max_new_tokens": "max_tokens", "top_n_tokens": "logprobs", "truncate": "truncate_prompt_tokens",
          "grammar": "structured_outputs", "num_beams": "beam_width"}
 
@@ -26,27 +29,22 @@ def spec_of(
 ) -> GenerationSpec:
     """Returns the spec of a prompt; `seed` is for parameters that have none, `beams` asks for a search. Raises
     TypeError and ValueError, which name the field, as far as a fault can be seen without the model."""
+    parameters = _parameters(params, service.limits, prompt.cache_salt, seed, priority, beams)
     return GenerationSpec(
         inputs=prompt.inputs,
-        parameters=_parameters(params, seed, priority, beams),
+        parameters=parameters,
         n=num_candidates(params),
         is_greedy=params.temperature == 0,
         keep_stop=params.include_stop_str_in_output,
+        tells_special=False,
         add_special_tokens=prompt.add_special_tokens,
         has_openai_penalties=True,
         raw_logprobs=True,
         wants_prompt_logprobs=params.prompt_logprobs is not None,
-        shown_ids=frozenset() if params.skip_special_tokens else _shown_ids(params, service),
+        shown_ids=shown_ids(service, parameters, skip_special_tokens=params.skip_special_tokens,
+                            keep_stop=params.include_stop_str_in_output),
         adapter=adapter,
         names=NAMES)
-
-
-def _shown_ids(params: SamplingParams, service: Service) -> frozenset[int]:
-    """Returns the special tokens that are to be part of a text: all but the model's own that end it."""
-    special = service.tokenizer.special_ids
-    if params.include_stop_str_in_output or params.ignore_eos:
-        return special
-    return special - service.facts.eos_token_ids
 
 
 def num_candidates(params: SamplingParams) -> int:
@@ -60,7 +58,8 @@ def num_candidates(params: SamplingParams) -> int:
 
 
 def _parameters(
-    params: SamplingParams, seed: int | None, priority: int, beams: BeamSearchParams | None
+    params: SamplingParams, limits: Limits, cache_salt: str | None, seed: int | None, priority: int,
+    beams: BeamSearchParams | None,
 ) -> Parameters:
     if not params.detokenize and params.stop:
         raise ValueError("`stop` needs `detokenize`: strings are looked for in texts")
@@ -86,7 +85,10 @@ def _parameters(
             stop=stop,
             stop_token_ids=_listed(params.stop_token_ids),
             logit_bias=params.logit_bias or {},
-            truncate=params.truncate_prompt_tokens,
+            truncate=truncation(params.truncate_prompt_tokens, limits, params.max_tokens),
+            bad_words=_listed(params.bad_words),
+            allowed_token_ids=params.allowed_token_ids,
+            cache_salt=cache_salt,
             seed=seed if params.seed is None else params.seed,
             priority=priority or None,
             **_of_search(beams, params.n),

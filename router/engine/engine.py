@@ -169,7 +169,7 @@ class Engine:
 
     def hit_tokens(self, request: Request) -> int:
         """Returns how many tokens of a request's prompt are computed already, or will be."""
-        namespace = namespace_of(side_inputs_of(request))
+        namespace = namespace_of(side_inputs_of(request), request.salt)
         return self._scheduler.hit_blocks(namespace, request.input_ids) * self.facts.block_size
 
     def drop_adapter(self, adapter: Adapter | None) -> None:

@@ -27,6 +27,8 @@ class Request:
     max_new_tokens: int
     stop: tuple[str, ...] = ()
     keep_stop: bool = True
+    tells_special: bool = True
+    """Whether the event of a special token has its text, which is no part of the answer, where stops are kept."""
     ignore_eos: bool = False
     stop_token_ids: frozenset[int] = frozenset()
     grammar: Grammar | GrammarSpec | None = None
@@ -44,6 +46,8 @@ class Request:
     """All that the answer depends on beside its prompt and its adapter."""
     shown_ids: frozenset[int] = frozenset()
     """The special tokens whose text is part of the answer."""
+    salt: str = ""
+    """Shares keys and values with none but the requests that have the same."""
     priority: int = 0
     """Puts it before those of a higher one, or, as `BACKGROUND`, behind all others: `scheduling/priorities.py`."""
     trace: Trace | None = None

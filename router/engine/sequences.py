@@ -19,4 +19,4 @@ def sequence_of(
         max_length=len(request.input_ids) + request.max_new_tokens, sampling=beam_sampling or request.sampling,
         ignore_eos=request.ignore_eos, stop_token_ids=request.stop_token_ids,
         has_grammar=request.grammar is not None, wants_prompt_logprobs=request.wants_prompt_logprobs,
-        side_inputs=side_inputs_of(request), is_beam=beam_sampling is not None)
+        side_inputs=side_inputs_of(request), salt=request.salt, is_beam=beam_sampling is not None)

@@ -19,9 +19,10 @@ class Piece(NamedTuple):
 class TextPath:
     """Runs the detokenizer and the stop strings of one request.
 
-    If the request keeps stop strings, each token yields its own text, a special token too. If it cuts before them,
-    tokens yield what is certain to be part of the answer: what may be the beginning of a stop string is held until it
-    is known to be none, and comes with a later token. What is held when the last token has come is only in `text`.
+    If the request keeps stop strings, each token yields its own text, also a special one if that is to be told. If it
+    cuts before them, tokens yield what is certain to be part of the answer: what may be the beginning of a stop string
+    is held until it is known to be none, and comes with a later token. What is held when the last token has come is
+    only in `text`.
     A token of `stop_token_ids` has no text then, and completes no stop string.
     """
 
@@ -29,6 +30,7 @@ class TextPath:
         self._tokenizer = tokenizer
         self.stops = StopText(tokenizer, request)
         self._keep_stop = request.keep_stop
+        self._tells_special = request.tells_special
         self._shown_ids = request.shown_ids
         self._cut_ids = frozenset() if request.keep_stop else request.stop_token_ids
         self._texts: list[str] = []
@@ -44,6 +46,8 @@ class TextPath:
             if match is not None:
                 text = text[:match.end]
             answer = "" if is_special else text
+            if not self._tells_special:
+                text = answer
         else:
             num_kept = self.stops.num_held if match is None else len(text) - match.start
             answer = text = self._held.push(text, is_special, num_kept)

@@ -215,8 +215,8 @@ def _seed(digest: str, given: int | None, key: str | None) -> int:
 
 
 def _digest(specs: Sequence[GenerationSpec], rendering: Sequence[object]) -> str:
-    """Returns the digest of what was asked, without the seed and the priority. Parameters that are not set are no part
-    of it, so that it is the same for versions of the server that know others."""
+    """Returns the digest of what was asked, without the seed, the priority and the salt. Parameters that are not set
+    are no part of it, so that it is the same for versions of the server that know others."""
     content = [list(rendering), *map(_content, specs)]
     try:
         written = orjson.dumps(content, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
@@ -227,7 +227,7 @@ def _digest(specs: Sequence[GenerationSpec], rendering: Sequence[object]) -> str
 
 def _content(spec: GenerationSpec) -> list[Any]:
     ignored = spec.parameters.model_extra or {}
-    parameters = spec.parameters.model_dump(exclude_defaults=True, exclude={"seed", "priority", *ignored})
+    parameters = spec.parameters.model_dump(exclude_defaults=True, exclude={"seed", "priority", "cache_salt", *ignored})
     namespace = namespace_of(spec.side_inputs)
     return [spec.inputs, parameters, spec.n, spec.is_greedy, spec.keep_stop, spec.add_special_tokens,
             spec.has_openai_penalties, spec.raw_logprobs, spec.wants_prompt_logprobs, sorted(spec.shown_ids),

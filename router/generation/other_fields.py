@@ -29,8 +29,10 @@ _BEAMS: Refused = {
     "diversity_penalty": _ZERO, "beam_search_diversity_rate": _ZERO, "early_stopping": _OFF, "penalty_alpha": _ZERO,
     "constraints": _EMPTY, "force_words_ids": _EMPTY, "num_return_sequences": _ONE, "n_cmpl": _ONE,
 }
-_OPENAIS_BEAMS = ("use_beam_search", "length_penalty", "early_stopping")
-"""Those that OpenAI's routes have."""
+_ON_OPENAIS = (
+    "use_beam_search", "length_penalty", "early_stopping", "bad_words", "allowed_token_ids", "cache_salt",
+    "include_stop_str_in_output", "skip_special_tokens", "prompt_logprobs", "return_tokens_as_token_ids")
+"""Those of the fields below that OpenAI's routes have."""
 _LENGTH: Refused = {
     "n_predict": (-1,), "num_predict": (-1,), "max_length": (), "max_output_tokens": (), "max_tokens_second": _ZERO,
     "min_length": _ZERO, "min_new_tokens": _ZERO, "max_time": (), "deadline_ms": (), "t_max_predict_ms": _ZERO,
@@ -82,7 +84,7 @@ _REPLY: Refused = {
     "output_scores": _OFF, "output_logits": _OFF, "output_attentions": _OFF, "output_hidden_states": _OFF,
     "n_probs": _ZERO, "top_logprobs_num": _ZERO, "logprob_start_len": (-1,), "token_ids_logprob": (),
     "logprob_token_ids": (), "prompt_logprobs": (), "post_sampling_probs": _OFF, "response_fields": _EMPTY,
-    "detokenize": (True,), "skip_special_tokens": (True,), "spaces_between_special_tokens": (True,), "raw_output": _OFF,
+    "detokenize": (True,), "skip_special_tokens": (True,), "raw_output": _OFF,
     "exclude_input_in_output": (True,), "moderation": (), "deferred": _OFF, "background": _OFF,
 }
 _ELSEWHERE: Refused = {
@@ -131,7 +133,7 @@ REFUSED_IN_PROMPTS = _PROMPTS
 REFUSED_IN_TEMPLATES: Refused = {name: neutral for name, neutral in _PEERS.items() if name not in _PROMPTS}
 """Those of `chat_template_kwargs` that no chat template could obey; one that the template reads is its own."""
 _ON_OPENAIS_ROUTES = {
-    **{name: neutral for name, neutral in _PEERS.items() if name not in _OPENAIS_BEAMS}, **_TGI, "options": ({},)}
+    **{name: neutral for name, neutral in _PEERS.items() if name not in _ON_OPENAIS}, **_TGI, "options": ({},)}
 REFUSED_IN_CHATS: Refused = {
     **_ON_OPENAIS_ROUTES, "modalities": (["text"],), "audio": (), "best_of": _ONE, "echo": _OFF,
     "include_reasoning": (True,), "prompt": (), "suffix": ("",),
@@ -178,6 +180,7 @@ IGNORED: Mapping[str, str] = {
     **dict.fromkeys(("provider", "models", "route", "guided_decoding_backend"), _CHOICE),
     **dict.fromkeys(("timings_per_token", "return_progress", "return_cached_tokens_details", "usage"),
                     "headers, `usage` and `/metrics` tell of it"),
+    "spaces_between_special_tokens": "texts have none there, which a model has not written",
     **dict.fromkeys(("separate_reasoning", "stream_reasoning"), "reasoning is not told apart"),
 }
 """Fields that change no answer, each with what it is for or why it is dropped."""

@@ -64,6 +64,11 @@ Stops = Annotated[
 TokenIds = Annotated[
     list[UInt32], FailFast(), BeforeValidator(_to_list_or_none, json_schema_input_type=list[UInt32] | None)]
 
+AllowedTokenIds = Annotated[list[UInt32], Field(min_length=1, fail_fast=True)]
+MAX_SALT = 1024
+Salt = Annotated[str, Field(min_length=1, max_length=MAX_SALT)]
+"""Keeps the keys and values of those who have it apart from all others'."""
+
 
 class Parameters(Body):
     """How to generate an answer. Null is the same as absent where it is allowed.
@@ -101,6 +106,10 @@ class Parameters(Body):
     ignore_eos: bool = False
     stop_token_ids: TokenIds = []
     logit_bias: LogitBias = {}
+    bad_words: Stops = []
+    allowed_token_ids: AllowedTokenIds | None = None
+    cache_salt: Annotated[Salt | None, Field(repr=False)] = None
+    """Keys and values are shared only with requests that have the same; no answer depends on it, and no digest."""
     priority: Annotated[Int32 | None, Field(repr=False)] = None
     """Where among the requests that wait it is put; no answer depends on it, and no digest of what was asked."""
     num_beams: UInt32 | None = None

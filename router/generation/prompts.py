@@ -9,6 +9,7 @@ from penstock.router.chat.messages import MAX_FIELDS
 from penstock.router.errors import ValidationError
 from penstock.router.generation.other_fields import REFUSED_IN_TEMPLATES, refuse_unsupported
 from penstock.router.generation.service import Service
+from penstock.router.limits import Limits
 
 _OURS = {"messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template"}
 """Variables of templates that a request sets otherwise."""
@@ -25,6 +26,13 @@ async def write_prompt(
         return await conversation.prompt(variables, add_generation_prompt, continue_final_message)
     finally:
         service.metrics.rendered(time.monotonic() - began_at)
+
+
+def truncation(asked: int | None, limits: Limits, max_new_tokens: int | None) -> int | None:
+    """Returns how many tokens of a prompt are read, the last ones: for -1 as many as fit beside the answer."""
+    if asked != -1:
+        return asked
+    return max(1, min(limits.max_input_tokens, limits.max_total_tokens - (max_new_tokens or 1)))
 
 
 def check_variables(variables: Mapping[str, Any], conversation: Conversation) -> None:

@@ -17,6 +17,7 @@ class FieldNames(NamedTuple):
     grammar: str = "grammar"
     num_beams: str = "num_beams"
     beam_search: str = "num_beams"
+    prompt_logprobs: str = "decoder_input_details"
 
 
 TGI_NAMES = FieldNames()
@@ -28,9 +29,9 @@ class GenerationSpec:
 
     `inputs` is a text, or token ids. `n` answers share a seed and differ in their noise. With `is_greedy` nothing is
     sampled, whatever the parameters say. With `has_openai_penalties` the frequency penalty counts the output's tokens,
-    instead of weighing shares of all tokens. `raw_logprobs` is as in `Sampling`; `keep_stop`, `wants_prompt_logprobs`,
-    `side_inputs` and `shown_ids` are as in `Request`. `adapter` is the name of the adapter that is to answer, `names`
-    are for errors.
+    instead of weighing shares of all tokens. `raw_logprobs` is as in `Sampling`; `keep_stop`, `tells_special`,
+    `wants_prompt_logprobs`, `side_inputs` and `shown_ids` are as in `Request`. `adapter` is the name of the adapter
+    that is to answer, `names` are for errors.
     """
 
     inputs: str | tuple[int, ...]
@@ -38,6 +39,7 @@ class GenerationSpec:
     n: int = 1
     is_greedy: bool = False
     keep_stop: bool = True
+    tells_special: bool = True
     add_special_tokens: bool = True
     has_openai_penalties: bool = False
     raw_logprobs: bool = False

@@ -1,5 +1,6 @@
 """Checks requests by TGI's rules, in TGI's order and words, and makes the engine's requests of them."""
 
+import hashlib
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
@@ -7,6 +8,7 @@ from penstock.contract.facts import Facts
 from penstock.router.adapters.registry import Adapter, Registry
 from penstock.router.engine.request import Request
 from penstock.router.errors import ValidationError
+from penstock.router.generation.bad_words import check_bad_words, encode_bad_words
 from penstock.router.generation.beams import beams_of
 from penstock.router.generation.float32 import shortest_float32
 from penstock.router.generation.parameters import Parameters
@@ -78,14 +80,16 @@ async def validate(
     room = limits.max_total_tokens - len(input_ids)
     max_new_tokens = room if parameters.max_new_tokens is None else min(parameters.max_new_tokens, room)
     _check_additions(parameters, max_new_tokens, facts.vocab_size, spec.names)
+    bad_words = await encode_bad_words(parameters.bad_words, tokenizer, facts.vocab_size)
     request = Request(
         input_ids=input_ids,
         bits=facts.bits,
         needs_bits=needs_bits,
-        sampling=sampling_of(spec, facts.eos_token_ids, seed),
+        sampling=sampling_of(spec, facts.eos_token_ids, seed, bad_words),
         max_new_tokens=max_new_tokens,
         stop=tuple(parameters.stop),
         keep_stop=spec.keep_stop,
+        tells_special=spec.tells_special,
         beams=beams_of(parameters),
         ignore_eos=parameters.ignore_eos,
         stop_token_ids=frozenset(parameters.stop_token_ids),
@@ -94,6 +98,7 @@ async def validate(
         side_inputs=spec.side_inputs,
         priority=parameters.priority or 0,
         shown_ids=spec.shown_ids,
+        salt=_digest(parameters.cache_salt),
         adapter=None if spec.adapter is None else adapter or await adapters.get(spec.adapter))
     return _answers(request, spec)
 
@@ -126,6 +131,11 @@ async def _compile(
         return await grammars.compile(grammar)
     except GrammarError as error:
         raise ValidationError(f"grammar is not valid: {error}", param=names.grammar) from error
+
+
+def _digest(salt: str | None) -> str:
+    """Returns a name for a salt, as short for a long one; empty if there is none."""
+    return "" if salt is None else hashlib.sha256(salt.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _answers(request: Request, spec: GenerationSpec) -> list[Request]:
@@ -230,7 +240,12 @@ def _check_additions(parameters: Parameters, max_new_tokens: int, vocab_size: in
     for bias in (min(p.logit_bias.values(), default=0), max(p.logit_bias.values(), default=0)):
         refuse_beyond(bias, f"`logit_bias` must have values >= {-MAX_BIAS} and <= {MAX_BIAS}", least=-MAX_BIAS,
                       most=MAX_BIAS)
-    for name, ids in (("stop_token_ids", p.stop_token_ids), ("logit_bias", p.logit_bias)):
+    check_bad_words(p.bad_words)
+    allowed = p.allowed_token_ids or ()
+    refuse_if(len(allowed) > vocab_size, f"`allowed_token_ids` supports up to {vocab_size} token ids, the model's "
+                                         f"vocabulary. Given: {len(allowed)}", "array_above_max_length")
+    named = {"stop_token_ids": p.stop_token_ids, "logit_bias": p.logit_bias, "allowed_token_ids": allowed}
+    for name, ids in named.items():
         largest = max(ids, default=0)
         refuse_if(largest >= vocab_size,
                   f"`{name}` must have token ids < {vocab_size}, the model's vocabulary. Given: {largest}")

@@ -46,6 +46,8 @@ class Sequence:
     sampling: Sampling
     side_inputs: tuple[SideInput, ...] = ()
     """All that it brings to the shards beside its tokens, each of another kind."""
+    salt: str = ""
+    """Only sequences of one salt share blocks."""
     namespace: str = field(default="", init=False)
     """Only sequences of one namespace share blocks."""
     adapter: int = field(default=0, init=False)
@@ -98,8 +100,8 @@ class Sequence:
     """Its record from deaths of groups."""
 
     def __post_init__(self) -> None:
-        if self.side_inputs:
-            self.namespace, self.adapter = namespace_of(self.side_inputs), adapter_of(self.side_inputs)
+        if self.side_inputs or self.salt:
+            self.namespace, self.adapter = namespace_of(self.side_inputs, self.salt), adapter_of(self.side_inputs)
         self.confirmed_only |= self.is_beam
         if self.age < 0:
             self.age = self.id

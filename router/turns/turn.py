@@ -9,6 +9,7 @@ from penstock.router.chat.tools_grammar import tools_grammar
 from penstock.router.errors import ValidationError
 from penstock.router.generation.parameters import Parameters
 from penstock.router.generation.service import Service
+from penstock.router.generation.shown_tokens import shown_ids
 from penstock.router.generation.spec import FieldNames, GenerationSpec
 from penstock.router.grammar.compiler import MAX_SOURCE
 from penstock.router.grammar.matcher import GrammarError
@@ -19,7 +20,8 @@ from penstock.router.turns.dialogue import Dialogue
 @dataclass(frozen=True, slots=True)
 class Turn:
     """A dialogue to be answered. `parameters.grammar` is the form that is asked of the answer's text; `model` is the
-    name by which the client asked, which may be an adapter's; `names` are for errors. The others are as in
+    name by which the client asked, which may be an adapter's; `names` are for errors. Where an answer `keeps_stop` its
+    text has the stop string that ends it, and special tokens unless it `skips_special`. The others are as in
     `GenerationSpec`."""
 
     dialogue: Dialogue
@@ -29,6 +31,9 @@ class Turn:
     n: int = 1
     is_greedy: bool = False
     add_special_tokens: bool = False
+    keeps_stop: bool = False
+    skips_special: bool = True
+    wants_prompt_logprobs: bool = False
 
     async def read(self, service: Service) -> tuple[GenerationSpec, AnswerForm]:
         """Returns what is generated, and the form of its answers. A RouterError names the field that is refused."""
@@ -37,16 +42,20 @@ class Turn:
         marker_id = None if calls is None else service.tokenizer.special_id(calls.marker)
         common = self.parameters
         grammar, form = await _shape(conversation, common.grammar, marker_id, service)
+        shown = shown_ids(
+            service, common, skip_special_tokens=self.skips_special, keep_stop=self.keeps_stop)
         return GenerationSpec(
             inputs=prompt,
             parameters=common if grammar is common.grammar else common.model_copy(update={"grammar": grammar}),
             n=self.n,
             is_greedy=self.is_greedy,
-            keep_stop=False,
+            keep_stop=self.keeps_stop,
+            tells_special=False,
             add_special_tokens=self.add_special_tokens,
             has_openai_penalties=True,
             raw_logprobs=True,
-            shown_ids=frozenset() if marker_id is None else frozenset({marker_id}),
+            wants_prompt_logprobs=self.wants_prompt_logprobs,
+            shown_ids=shown | (frozenset() if marker_id is None else frozenset({marker_id})),
             adapter=service.adapters.named(self.model),
             names=self.names), form
 

@@ -1,4 +1,4 @@
-"""What is added to the scores of some tokens: biases that were asked for, and bans."""
+"""The numbers that are added to the scores of some tokens: biases that were asked for, and bans."""
 
 from collections.abc import Mapping, Sequence
 

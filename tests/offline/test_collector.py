@@ -67,7 +67,7 @@ def test_an_output_of_all_tokens_leaves_the_next_part_as_it_is() -> None:
 def test_parts_are_of_answers_that_have_news() -> None:
     collector, answer = begun(n=2, prompt_logprobs=0)
     other = SimpleNamespace(**{**vars(answer), "index": 1})
-    answer.prompt_logprobs = PromptLogprobs([-1.0, -2.0])
+    answer.prompt_logprobs = PromptLogprobs([-1.0, -2.0], ranks=[1, 3])
     collector.begin([answer, other])
     parts = []
     for owner, event in ((answer, Event(Token(1, "x", 0.0, False), Ending(FinishReason.LENGTH, "x", 1))),

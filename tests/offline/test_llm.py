@@ -249,8 +249,15 @@ def test_wrong_prompts_are_refused(llm: LLM) -> None:
             llm.generate(prompt, GREEDY, use_tqdm=False)
     with pytest.raises(ValueError, match=r"`sampling_params` must be one, or one for each of 2 prompts. Given: 1"):
         llm.generate(["a", "b"], [GREEDY], use_tqdm=False)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'bad_words'"):
-        SamplingParams(bad_words=["no"])  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'logits_processors'"):
+        SamplingParams(logits_processors=[])  # type: ignore[call-arg]
+    for fields, told in (({"bad_words": [""]}, "`bad_words` cannot have an empty word"),
+                         ({"bad_words": "no", "allowed_token_ids": []}, "`allowed_token_ids`: List should have at"),
+                         ({"truncate_prompt_tokens": -2}, "`truncate_prompt_tokens`: Input should be greater")):
+        with pytest.raises(ValueError, match=told):
+            answer(llm, **fields)
+    with pytest.raises(ValueError, match="`cache_salt`: String should have at least 1 character"):
+        answer(llm, {"prompt": "a", "cache_salt": ""})
     with pytest.raises(ValueError, match=r"`prompt` must have token ids < .*Given: 1000000"):
         llm.generate([[10**6]], GREEDY, use_tqdm=False)
     with pytest.raises(ValueError, match=r"`prompt` and `max_tokens` are too long: .* maximum context length is"):
@@ -264,3 +271,18 @@ async def test_it_works_beside_an_event_loop_and_in_threads(llm: LLM) -> None:
     assert answer(llm) == expected
     with ThreadPoolExecutor(4) as threads:
         assert [*threads.map(lambda _: answer(llm), range(8))] == [expected] * 8
+
+
+def test_a_salt_keeps_what_is_computed_apart(llm: LLM) -> None:
+    salted = {"cache_salt": "a"}
+    prompts: list[Any] = [{"prompt": "salt " * 40, **salt} for salt in ({}, {}, salted, salted)]
+    outputs = [llm.generate(prompt, GREEDY, use_tqdm=False)[0] for prompt in prompts]
+    assert [bool(output.num_cached_tokens) for output in outputs] == [False, True, False, True]
+    assert len({output.outputs[0].text for output in outputs}) == 1
+
+
+def test_a_prompt_is_cut_to_what_fits(llm: LLM) -> None:
+    params = replace(GREEDY, truncate_prompt_tokens=-1)
+    [output] = llm.generate([[20] * 5000], params, use_tqdm=False)
+    assert len(output.prompt_token_ids) + 8 <= 5000
+    assert len(output.outputs[0].token_ids) == 8

@@ -9,9 +9,11 @@ from penstock.router.api.openai.tools import MAX_TOOLS, ToolChoice
 from penstock.router.chat.messages import Message, count_items
 from penstock.router.chat.tool_bodies import ToolBody
 from penstock.router.generation.parameters import (
+    AllowedTokenIds,
     Float32,
     Int32,
     LogitBias,
+    Salt,
     Stops,
     TokenIds,
     UInt32,
@@ -70,8 +72,16 @@ class OpenAIBody(Body):
     stop_token_ids: TokenIds = []
     add_special_tokens: bool | None = None
     priority: Int32 | None = None
-    truncate_prompt_tokens: UInt32 | None = None
+    truncate_prompt_tokens: Annotated[Int32, Field(ge=-1)] | None = None
+    """-1 stands for as many as the model takes."""
+    bad_words: Stops = []
+    allowed_token_ids: AllowedTokenIds | None = None
+    cache_salt: Salt | None = None
+    include_stop_str_in_output: bool | None = None
+    skip_special_tokens: bool | None = None
+    prompt_logprobs: UInt32 | None = None
     return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
     response_format: Annotated[dict[str, Any], AfterValidator(check_response_format)] | None = None
     structured_outputs: dict[str, Any] | None = None
     guided_json: Any = None
@@ -84,6 +94,11 @@ class OpenAIBody(Body):
     def is_greedy(self) -> bool:
         """Whether no token is drawn: so few are left by `top_p`, too, if it is 0, and beams draw none."""
         return self.temperature == 0 or self.top_p == 0 or self.num_beams is not None
+
+    @property
+    def keeps_stop(self) -> bool:
+        """Whether the text of an answer has the stop string that ends it."""
+        return bool(self.include_stop_str_in_output)
 
     @property
     def num_beams(self) -> int | None:

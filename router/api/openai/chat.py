@@ -16,6 +16,7 @@ from penstock.router.api.openai.chat_spec import dialogue_of, turn_of
 from penstock.router.api.openai.envelope import DONE, Whole, count_usage, head, usage
 from penstock.router.api.openai.failures import speaks_openai
 from penstock.router.api.openai.manner import Manner, manner_of
+from penstock.router.api.openai.prompt_logprobs import told_prompt_logprobs
 from penstock.router.errors import Overloaded, RouterError
 from penstock.router.generation import request_record
 from penstock.router.generation.answers import Answers
@@ -64,7 +65,8 @@ async def whole_answer(asking: Asking, body: ChatBody, wish: Wish, names: Manner
             async for answer, event in answers:
                 choices[answer.index].note(event)
         content = {**start, "choices": [choice.whole() for choice in choices if choice.has_ended],
-                   "usage": usage(answers.each, asked.spec.num_answers)}
+                   "usage": usage(answers.each, asked.spec.num_answers),
+                   **await told_prompt_logprobs(answers.each[0], body, asking.service.tokenizer)}
         times = {**compute_time(answers.each), **time_headers(answers.each, asked.spec.num_answers)}
         return Whole(content, {**_headers(asked), **times})
 
@@ -73,7 +75,8 @@ def _asked(asking: Asking, body: ChatBody, wish: Wish, names: Manner) -> Abstrac
     service = asking.service
     return ask(
         asking, lambda: turn_of(body, service.limits, names), wish,
-        ("chat", body.model, bool(body.logprobs), bool(body.return_token_ids)),
+        ("chat", body.model, bool(body.logprobs), bool(body.return_token_ids), body.prompt_logprobs,
+         bool(body.return_tokens_as_token_ids)),
         num_answers=max(1, body.n or 1), is_stream=bool(body.stream), flags=manner_of(service).flags)
 
 

@@ -86,7 +86,9 @@ class ChatChoice:
         choice = {"index": self._answer.index, **content, "logprobs": None, "finish_reason": reason}
         if self._body.logprobs:
             refusal = {} if self._manner.is_tgi else {"refusal": None}
-            choice["logprobs"] = {"content": [token_logprobs(self._tokenizer, token) for token in tokens], **refusal}
+            told = [token_logprobs(self._tokenizer, token, self._body.top_logprobs or 0,
+                                   by_ids=bool(self._body.return_tokens_as_token_ids)) for token in tokens]
+            choice["logprobs"] = {"content": told, **refusal}
         if self._body.return_token_ids:
             choice["token_ids"] = [token.id for token in tokens]
             choice["prompt_token_ids"] = self._answer.request.input_ids if is_first else None

@@ -3,6 +3,7 @@
 from penstock.router.api.openai.bodies import ChatBody
 from penstock.router.api.openai.manner import Manner
 from penstock.router.api.openai.parameters import max_tokens, parameters
+from penstock.router.api.openai.prompt_logprobs import top_logprobs
 from penstock.router.api.openai.tools import read_offer
 from penstock.router.errors import ValidationError
 from penstock.router.generation.other_fields import REFUSED_IN_CHATS, refuse_unsupported
@@ -18,14 +19,18 @@ def turn_of(body: ChatBody, limits: Limits, manner: Manner) -> Turn:
         raise ValidationError("`n` must be > 0. Given: 0", "integer_below_min_value")
     if body.top_logprobs and not body.logprobs:
         raise ValidationError("`top_logprobs` needs `logprobs` to be true")
+    top = top_logprobs(body, "top_logprobs", body.top_logprobs)
     return Turn(
-        parameters=parameters(body, limits, max_tokens(body), top_n_tokens=body.top_logprobs),
+        parameters=parameters(body, limits, max_tokens(body), top_n_tokens=top.number),
         dialogue=dialogue_of(body),
-        names=manner.names(body, inputs="messages", top_n_tokens="top_logprobs"),
+        names=manner.names(body, inputs="messages", top_n_tokens=top.field),
         model=body.model,
         n=1 if body.n is None or body.use_beam_search else body.n,
         is_greedy=body.is_greedy,
-        add_special_tokens=bool(body.add_special_tokens))
+        add_special_tokens=bool(body.add_special_tokens),
+        keeps_stop=body.keeps_stop,
+        skips_special=body.skip_special_tokens is not False,
+        wants_prompt_logprobs=body.prompt_logprobs is not None)
 
 
 def dialogue_of(body: ChatBody) -> Dialogue:

@@ -7,7 +7,8 @@ from typing import Any
 
 from penstock.contract.row_result import TopLogprobs
 from penstock.router.api.openai.bodies import CompletionBody
-from penstock.router.api.openai.completion_spec import is_prompt_only
+from penstock.router.api.openai.completion_spec import echoes_logprobs, is_prompt_only
+from penstock.router.api.openai.logprobs import name_of
 from penstock.router.api.openai.manner import Manner
 from penstock.router.engine.stream import Event, Token
 from penstock.router.generation.answer import Answer
@@ -45,7 +46,7 @@ class Prompt:
     async def read(self) -> None:
         """Reads the logprobs when the answer's first event has come; once, and in a thread, for there may be 100,000
         tokens."""
-        if self._answer.request.wants_prompt_logprobs and not self.logprobs:
+        if echoes_logprobs(self._body) and not self.logprobs:
             self.logprobs = await asyncio.to_thread(
                 lambda: _render_logprobs(list(self._prompt_tokens()), self._body, self._tokenizer))
 
@@ -145,19 +146,21 @@ def _joined(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
 def _render_logprobs(tokens: Sequence[_TokenLogprob], body: CompletionBody, tokenizer: Tokenizer) -> dict[str, Any]:
     """Returns logprobs as completions have them, in parallel lists; the chosen token is always among the top
     logprobs."""
+    is_id = bool(body.return_tokens_as_token_ids)
     return {
-        "tokens": [tokenizer.text_of(token.id) for token in tokens],
+        "tokens": [name_of(tokenizer, token.id, is_id=is_id) for token in tokens],
         "token_logprobs": [None if token.logprob is None else shortest_float32(token.logprob) for token in tokens],
-        "top_logprobs": [_render_top(token, tokenizer) for token in tokens] if body.logprobs else None,
+        "top_logprobs": [_render_top(token, body, tokenizer) for token in tokens] if body.logprobs else None,
         "text_offset": [token.offset for token in tokens],
     }
 
 
-def _render_top(token: _TokenLogprob, tokenizer: Tokenizer) -> dict[str, float] | None:
+def _render_top(token: _TokenLogprob, body: CompletionBody, tokenizer: Tokenizer) -> dict[str, float] | None:
     """Returns a token's top logprobs by text; of several tokens with one text it has the likeliest."""
     if token.logprob is None:
         return None
     top: dict[str, float] = {}
-    for token_id, logprob in (*token.top_logprobs, (token.id, token.logprob)):
-        top.setdefault(tokenizer.text_of(token_id), shortest_float32(logprob))
+    for token_id, logprob in (*token.top_logprobs[:body.logprobs], (token.id, token.logprob)):
+        name = name_of(tokenizer, token_id, is_id=bool(body.return_tokens_as_token_ids))
+        top.setdefault(name, shortest_float32(logprob))
     return top

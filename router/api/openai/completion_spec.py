@@ -3,9 +3,11 @@
 from penstock.router.api.openai.bodies import CompletionBody
 from penstock.router.api.openai.manner import manner_of
 from penstock.router.api.openai.parameters import max_tokens, parameters
+from penstock.router.api.openai.prompt_logprobs import top_logprobs
 from penstock.router.errors import SuffixNotSupported, TooManyPrompts, ValidationError
 from penstock.router.generation.other_fields import REFUSED_IN_COMPLETIONS, refuse_unsupported
 from penstock.router.generation.service import Service
+from penstock.router.generation.shown_tokens import shown_ids
 from penstock.router.generation.spec import GenerationSpec
 from penstock.router.limits import Limits
 
@@ -20,22 +22,31 @@ def parse(body: CompletionBody, service: Service) -> list[GenerationSpec]:
     refuse_unsupported(body.model_extra, REFUSED_IN_COMPLETIONS)
     num_candidates = _num_candidates(body, limits)
     max_new_tokens = 1 if is_prompt_only(body) else max_tokens(body)
-    common = parameters(body, limits, max_new_tokens, top_n_tokens=body.logprobs)
-    names = manner_of(service).names(body, inputs="prompt", top_n_tokens="logprobs")
+    top = top_logprobs(body, "logprobs", body.logprobs)
+    common = parameters(body, limits, max_new_tokens, top_n_tokens=top.number)
+    names = manner_of(service).names(body, inputs="prompt", top_n_tokens=top.field)
     return [
         GenerationSpec(
             inputs=prompt,
             parameters=common,
             n=1 if body.use_beam_search else num_candidates,
             is_greedy=body.is_greedy,
-            keep_stop=False,
+            keep_stop=body.keeps_stop,
+            tells_special=False,
             add_special_tokens=body.add_special_tokens is not False,
             has_openai_penalties=True,
             raw_logprobs=True,
-            wants_prompt_logprobs=bool(body.echo) and body.logprobs is not None,
+            wants_prompt_logprobs=echoes_logprobs(body) or body.prompt_logprobs is not None,
+            shown_ids=shown_ids(service, common, skip_special_tokens=body.skip_special_tokens is not False,
+                                keep_stop=body.keeps_stop),
             adapter=service.adapters.named(body.model),
             names=names)
         for prompt in body.prompt]
+
+
+def echoes_logprobs(body: CompletionBody) -> bool:
+    """Tells whether the logprobs of an answer begin with those of its prompt."""
+    return bool(body.echo) and body.logprobs is not None
 
 
 def is_prompt_only(body: CompletionBody) -> bool:

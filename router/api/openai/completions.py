@@ -14,6 +14,7 @@ from penstock.router.api.openai.completion_choice import Choice, Prompt
 from penstock.router.api.openai.completion_spec import is_prompt_only, parse
 from penstock.router.api.openai.envelope import DONE, Whole, count_usage, head
 from penstock.router.api.openai.manner import manner_of
+from penstock.router.api.openai.prompt_logprobs import told_prompt_logprobs
 from penstock.router.engine.stream import Event, Token
 from penstock.router.generation import request_record
 from penstock.router.generation.answer import Answer
@@ -50,7 +51,8 @@ async def answer(request: web.Request, body: CompletionBody) -> web.StreamRespon
 async def _read(service: Service, body: CompletionBody, wish: Wish) -> tuple[list[GenerationSpec], Identity]:
     """Returns what is generated for each prompt, and which answers they get. Raises RouterError."""
     specs = parse(body, service)
-    rendering = _KIND, body.model, body.logprobs is not None, bool(body.echo), bool(body.return_token_ids)
+    rendering = (_KIND, body.model, body.logprobs is not None, bool(body.echo), bool(body.return_token_ids),
+                 body.prompt_logprobs, bool(body.return_tokens_as_token_ids))
     return specs, await identify(
         service, specs, wish, rendering, is_stream=bool(body.stream), flags=manner_of(service).flags)
 
@@ -73,9 +75,10 @@ async def whole_answer(asking: Asking, body: CompletionBody, wish: Wish) -> Whol
         candidates = answers.each[prompt * num_candidates:][:num_candidates]
         begin = Prompt(body.prompt[prompt], candidates[0], body, service.tokenizer)
         await begin.read()
+        of_prompt = await told_prompt_logprobs(candidates[0], body, service.tokenizer)
         for best in _best(candidates, tokens, body.n or 1):
             choice = Choice(len(choices), best, begin, body, service.tokenizer, manner_of(service))
-            choices.append(choice.whole(tokens[best.index]))
+            choices.append({**choice.whole(tokens[best.index]), **of_prompt})
     num_tokens = 0 if is_prompt_only(body) else sum(map(len, tokens))
     content = {**start, "choices": choices, "usage": count_usage(answers.each, num_tokens, num_candidates)}
     return Whole(content, {**_headers(service, body, identity), **time_headers(answers.each, num_candidates)})

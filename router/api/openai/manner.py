@@ -62,7 +62,8 @@ class Manner:
         is_new = new is not None and (old is None or new < old)
         return FieldNames(inputs, "max_completion_tokens" if is_new else "max_tokens", top_n_tokens,
                           "truncate_prompt_tokens", grammar_field(body) or "tools", num_beams="n",
-                          beam_search="use_beam_search")
+                          beam_search="use_beam_search",
+                          prompt_logprobs="echo" if body.prompt_logprobs is None else "prompt_logprobs")
 
 
 def manner_of(service: Service) -> Manner:

@@ -6,6 +6,7 @@ from penstock.router.api.openai.service_tier import priority_of
 from penstock.router.errors import ValidationError
 from penstock.router.generation.beams import refuse_sampling
 from penstock.router.generation.parameters import Parameters
+from penstock.router.generation.prompts import truncation
 from penstock.router.grammar.forms import parse_guided, parse_response_format
 from penstock.router.grammar.spec import GrammarSpec
 from penstock.router.limits import Limits
@@ -47,7 +48,10 @@ def parameters(
         num_return_sequences=body.num_beams,
         length_penalty=body.length_penalty,
         early_stopping=body.early_stopping,
-        truncate=body.truncate_prompt_tokens,
+        truncate=truncation(body.truncate_prompt_tokens, limits, max_new_tokens),
+        bad_words=body.bad_words,
+        allowed_token_ids=body.allowed_token_ids,
+        cache_salt=body.cache_salt,
         seed=body.seed,
         top_n_tokens=top_n_tokens,
         priority=priority_of(body, limits),

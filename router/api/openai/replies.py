@@ -52,8 +52,20 @@ class Logprobs(BaseModel):
     text_offset: list[int]
 
 
+class PromptLogprob(BaseModel):
+    """A token in a place of the prompt; the likeliest of all has the rank 1."""
+
+    logprob: float
+    rank: int
+    decoded_token: str
+
+
+PromptLogprobs = list[dict[str, PromptLogprob] | None]
+"""An object for each token of a prompt, by token id; the first token has none."""
+
+
 class CompletionChoice(BaseModel):
-    """One answer to one prompt; token ids are there if they are asked for."""
+    """One answer to one prompt; token ids and the logprobs of the prompt are there if they are asked for."""
 
     index: int
     text: str
@@ -61,6 +73,7 @@ class CompletionChoice(BaseModel):
     finish_reason: str | None
     token_ids: list[int] | None = None
     prompt_token_ids: list[int] | None = None
+    prompt_logprobs: PromptLogprobs | None = None
 
 
 class _Head(BaseModel):
@@ -146,6 +159,7 @@ class ChatCompletion(_Head):
     object: Literal["chat.completion"]
     choices: list[ChatChoice]
     usage: Usage
+    prompt_logprobs: PromptLogprobs | None = None
 
 
 class ChatChunk(_Head):

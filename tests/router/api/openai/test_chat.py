@@ -197,7 +197,7 @@ UNSUPPORTED = "unsupported_parameter"
      "reasoning_effort", UNSUPPORTED),
     ({"modalities": ["text", "audio"]}, '`modalities`, other than ["text"], is not supported', "modalities",
      UNSUPPORTED),
-    ({"bad_words": ["a"]}, "`bad_words`, other than [], is not supported", "bad_words", UNSUPPORTED),
+    ({"banned_strings": ["a"]}, "`banned_strings`, other than [], is not supported", "banned_strings", UNSUPPORTED),
     ({"best_of": 2}, "`best_of`, other than 1, is not supported", "best_of", UNSUPPORTED),
     ({"n": 0}, "`n` must be > 0. Given: 0", "n", "integer_below_min_value"),
     ({"top_logprobs": 2}, "`top_logprobs` needs `logprobs` to be true", "top_logprobs", "invalid_value"),

@@ -215,13 +215,8 @@ UNSUPPORTED = "unsupported_parameter"
 
 
 @pytest.mark.parametrize(("fields", "told", "param", "code"), [
-    ({"prompt_logprobs": 0}, "`prompt_logprobs` is not supported", "prompt_logprobs", UNSUPPORTED),
-    ({"prompt_logprobs": False}, "`prompt_logprobs` is not supported", "prompt_logprobs", UNSUPPORTED),
-    ({"skip_special_tokens": False}, "`skip_special_tokens`, other than true, is not supported", "skip_special_tokens",
-     UNSUPPORTED),
-    ({"bad_words": ["a"]}, "`bad_words`, other than [], is not supported", "bad_words", UNSUPPORTED),
-    ({"include_stop_str_in_output": True}, "`include_stop_str_in_output`, other than false, is not supported",
-     "include_stop_str_in_output", UNSUPPORTED),
+    ({"suppress_tokens": [5]}, "`suppress_tokens`, other than [], is not supported", "suppress_tokens", UNSUPPORTED),
+    ({"detokenize": False}, "`detokenize`, other than true, is not supported", "detokenize", UNSUPPORTED),
     ({"suffix": "b"}, "Suffix is not supported and can be achieved by preprocessing the prompt.", "suffix",
      UNSUPPORTED),
     ({"n": 0}, "`n` must be > 0. Given: 0", "n", "integer_below_min_value"),
