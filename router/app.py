@@ -11,6 +11,8 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Middleware
 
 from penstock.router.api import route_table
+from penstock.router.api.anthropic.failures import anthropic_response, speaks_anthropic
+from penstock.router.api.anthropic.failures import tell_request_id as tell_anthropics_request_id
 from penstock.router.api.http.access import Access, Handler
 from penstock.router.api.http.body_room import ROOM, BodyRoom, leave_room
 from penstock.router.api.http.connection import MAX_HEADERS, MAX_LINE, Runner
@@ -53,7 +55,7 @@ def make_app(
         store.database.on_failure = services.first.metrics.batches.store_failed
         app.on_cleanup.append(_close_store)
     app.cleanup_ctx.append(run_engines)
-    app.on_response_prepare.extend([access.tell_origin, tell_request_id, name_server])
+    app.on_response_prepare.extend([access.tell_origin, tell_request_id, tell_anthropics_request_id, name_server])
     add_routes(app, route_table.routes(services.first.info.version, more_routes, access), access)
     return app
 
@@ -109,4 +111,6 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
             raise
     except Exception as error:
         failure = to_router_error(error)
+    if speaks_anthropic(request):
+        return anthropic_response(failure)
     return (openai_response if speaks_openai(request) else error_response)(failure)

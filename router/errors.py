@@ -7,6 +7,7 @@
     │   ├── WrongContentType     415  it is not said to be JSON, or it is compressed
     │   └── WrongShape           422  it is JSON, but a field is missing or has another type
     ├── ValidationError        422  the request breaks a rule
+    │   └── TooLong                422  the prompt has more tokens than the model takes
     ├── TemplateError          422  the chat template refuses the conversation, or there is none
     ├── ToolError              422  its tools are not as they must be
     ├── SuffixNotSupported     422  a completion with a suffix
@@ -142,6 +143,15 @@ class ValidationError(RouterError):
         self.reason = rule
         self.code = code
         self.param = param or _named_first(rule)
+
+
+class TooLong(ValidationError):
+    """The prompt has `given` tokens, or more, and may have no more than `most`, so that there is room for an answer."""
+
+    def __init__(self, rule: str, given: int, most: int) -> None:
+        super().__init__(rule, "context_length_exceeded")
+        self.given = given
+        self.most = most
 
 
 class TemplateError(RouterError):

@@ -9,7 +9,8 @@ from penstock.router.api.http.access import ANYBODY, Access
 from penstock.router.api.http.docs import Docs, page_routes
 from penstock.router.api.http.page import FILES, for_browsers
 from penstock.router.api.http.route import EVENTS, JSON, TEXT, Reply, Route
-from penstock.router.api.openai import adapters, chat, completions, models
+from penstock.router.api.message_routes import MESSAGE_ROUTES, MODEL_ROUTES
+from penstock.router.api.openai import adapters, chat, completions
 from penstock.router.api.openai import replies as openai
 from penstock.router.api.openai.bodies import ChatBody, CompletionBody
 from penstock.router.api.response_routes import RESPONSE_ROUTES
@@ -123,11 +124,7 @@ _TEXT_ROUTES = (
 _STATE_ROUTES = (
     _private("/info", info.info, "Describes the model and the limits of a request.",
              Reply("The model, the limits, and how numbers are computed.", {JSON: tgi.Info}), _TGI),
-    _open("/v1/models", models.models, "Lists the model and its adapters, as OpenAI lists models.",
-          {200: Reply("A list of the model and its adapters.", {JSON: openai.Models})}, _OPENAI),
-    _open("/v1/models/{model:.+}", models.model, "Describes the model, or one of its adapters.",
-          refusing({200: Reply("The model or the adapter.", {JSON: openai.Model}),
-                     404: Reply("There is no model and no adapter of this name.")}), _OPENAI),
+    *MODEL_ROUTES,
     _private("/metrics", info.metrics, "Gives the server's metrics, for Prometheus.",
              Reply("The metrics in Prometheus's text format.", {TEXT: str})),
     _open("/", for_browsers(health.health), "Gives browsers a page to try the model; answers others as `/health` does.",
@@ -136,7 +133,7 @@ _STATE_ROUTES = (
     _open("/readyz", health.readyz, "Tells whether a request would be computed now.", _HEALTH),
     _open("/livez", health.livez, "Tells whether the server makes progress.", _HEALTH),
 )
-_ROUTES = (*_TEXT_ROUTES, *RESPONSE_ROUTES, *STORE_ROUTES, *_ADAPTER_ROUTES, *_STATE_ROUTES)
+_ROUTES = (*_TEXT_ROUTES, *RESPONSE_ROUTES, *MESSAGE_ROUTES, *STORE_ROUTES, *_ADAPTER_ROUTES, *_STATE_ROUTES)
 
 
 def routes(version: str, more: Sequence[Route] = (), access: Access = ANYBODY) -> list[Route]:

@@ -143,6 +143,12 @@ REFUSED_IN_RESPONSES: Refused = {
     **_ON_OPENAIS_ROUTES, **_OPENAI, "n": _ONE, "best_of": _ONE, "conversation": (), "prompt": (),
     "context_management": _EMPTY,
 }
+REFUSED_IN_MESSAGES: Refused = {
+    **_PEERS, **_TGI, **_OPENAI, "container": (), "mcp_servers": _EMPTY, "n": _ONE, "best_of": _ONE, "seed": (),
+    "stop": _EMPTY, "stop_token_ids": _EMPTY, "logit_bias": ({},), "frequency_penalty": _ZERO,
+    "presence_penalty": _ZERO, "repetition_penalty": _ONE, "min_p": _ZERO, "typical_p": _ONE, "min_tokens": _ZERO,
+    "ignore_eos": _OFF, "watermark": _OFF,
+}
 REFUSED_IN_PARAMETERS: Refused = {
     name: neutral for name, neutral in {**_PEERS, **_OPENAI}.items() if name not in Parameters.model_fields}
 """Those of `parameters` on TGI's routes."""
@@ -171,14 +177,15 @@ _SPEED = "it would change the time of an answer, and nothing in it"
 _CHOICE = "there is one"
 IGNORED: Mapping[str, str] = {
     **dict.fromkeys(("user", "safety_identifier", "metadata", "store", "request_id", "rid", "extra_key",
-                     "custom_labels", "trace"), _BOOKS),
+                     "custom_labels", "trace", "inference_geo", "user_profile_id", "workspace_id"), _BOOKS),
     **dict.fromkeys(("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention",
                      "prediction", "session_id", "conversation_params", "keep_alive", "cache_prompt",
                      "id_slot", "n_cache_reuse", "stream_interval", "sse_ping_interval", "data_parallel_rank",
                      "routed_dp_rank", "use_cache", "cache_implementation", "prompt_lookup_num_tokens",
-                     "num_assistant_tokens", "draft_num_predict", "pad_token_id", "pad_id"), _SPEED),
+                     "num_assistant_tokens", "draft_num_predict", "pad_token_id", "pad_id", "cache_control",
+                     "speed"), _SPEED),
     **dict.fromkeys(("provider", "models", "route", "guided_decoding_backend"), _CHOICE),
-    **dict.fromkeys(("timings_per_token", "return_progress", "return_cached_tokens_details", "usage"),
+    **dict.fromkeys(("timings_per_token", "return_progress", "return_cached_tokens_details", "usage", "diagnostics"),
                     "headers, `usage` and `/metrics` tell of it"),
     "spaces_between_special_tokens": "texts have none there, which a model has not written",
     **dict.fromkeys(("separate_reasoning", "stream_reasoning"), "reasoning is not told apart"),

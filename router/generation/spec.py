@@ -18,6 +18,7 @@ class FieldNames(NamedTuple):
     num_beams: str = "num_beams"
     beam_search: str = "num_beams"
     prompt_logprobs: str = "decoder_input_details"
+    stop: str = "stop"
 
 
 TGI_NAMES = FieldNames()
@@ -31,7 +32,8 @@ class GenerationSpec:
     sampled, whatever the parameters say. With `has_openai_penalties` the frequency penalty counts the output's tokens,
     instead of weighing shares of all tokens. `raw_logprobs` is as in `Sampling`; `keep_stop`, `tells_special`,
     `wants_prompt_logprobs`, `side_inputs` and `shown_ids` are as in `Request`. `adapter` is the name of the adapter
-    that is to answer, `names` are for errors.
+    that is to answer, `names` are for errors. With `fills_context` an answer may be as short as the context leaves room
+    for, however many tokens are asked for.
     """
 
     inputs: str | tuple[int, ...]
@@ -48,6 +50,12 @@ class GenerationSpec:
     adapter: str | None = None
     side_inputs: tuple[SideInput, ...] = ()
     names: FieldNames = TGI_NAMES
+    fills_context: bool = False
+
+    @property
+    def least_room(self) -> int | None:
+        """How many tokens of an answer there must be room for behind the prompt, if that is said."""
+        return 1 if self.fills_context else self.parameters.max_new_tokens
 
     @property
     def has_beams(self) -> bool:

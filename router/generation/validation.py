@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from penstock.contract.facts import Facts
 from penstock.router.adapters.registry import Adapter, Registry
 from penstock.router.engine.request import Request
-from penstock.router.errors import ValidationError
+from penstock.router.errors import TooLong, ValidationError
 from penstock.router.generation.bad_words import check_bad_words, encode_bad_words
 from penstock.router.generation.beams import beams_of
 from penstock.router.generation.float32 import shortest_float32
@@ -23,7 +23,6 @@ from penstock.router.limits import Limits
 from penstock.router.text.encoding import TokenizerError, TooManyTokens
 from penstock.router.text.tokenizer import Tokenizer
 
-CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
 _TGI_CHUNK = 1024
 """TGI counts no more new tokens than this against the limit on total tokens."""
 MAX_STOP_CHARACTERS = 1024
@@ -76,7 +75,7 @@ async def validate(
     _check_sampling(parameters, spec.names)
     _check_extent(spec, limits)
     input_ids = await _input_ids(spec, tokenizer, limits)
-    _check_tokens(input_ids, parameters.max_new_tokens, limits, facts.vocab_size, spec.names)
+    _check_tokens(input_ids, spec.least_room, limits, facts.vocab_size, spec.names)
     room = limits.max_total_tokens - len(input_ids)
     max_new_tokens = room if parameters.max_new_tokens is None else min(parameters.max_new_tokens, room)
     _check_additions(parameters, max_new_tokens, facts.vocab_size, spec.names)
@@ -110,7 +109,7 @@ async def _input_ids(spec: GenerationSpec, tokenizer: Tokenizer, limits: Limits)
     try:
         return await tokenizer.encode(spec.inputs, spec.add_special_tokens, truncate, limits.max_input_tokens)
     except TooManyTokens as error:
-        _check_length(error.number, str(error), spec.parameters.max_new_tokens, limits, spec.names)
+        _check_length(error.number, str(error), spec.least_room, limits, spec.names)
         raise
     except TokenizerError as error:
         raise ValidationError(f"tokenizer error {error}", param=spec.names.inputs) from error
@@ -180,12 +179,12 @@ def _check_extent(spec: GenerationSpec, limits: Limits) -> None:
     p, names = spec.parameters, spec.names
     refuse_beyond(p.max_new_tokens, f"`{names.max_new_tokens}` must be strictly positive", above=0)
     refuse_if(len(p.stop) > limits.max_stop_sequences,
-              f"`stop` supports up to {limits.max_stop_sequences} stop sequences. Given: {len(p.stop)}",
+              f"`{names.stop}` supports up to {limits.max_stop_sequences} stop sequences. Given: {len(p.stop)}",
               "array_above_max_length")
-    refuse_if("" in p.stop, "`stop` sequences cannot be empty", "empty_string")
+    refuse_if("" in p.stop, f"`{names.stop}` sequences cannot be empty", "empty_string")
     longest = max(map(len, p.stop), default=0)
     refuse_if(longest > MAX_STOP_CHARACTERS,
-              f"`stop` sequences must have <= {MAX_STOP_CHARACTERS} characters. Given: {longest}",
+              f"`{names.stop}` sequences must have <= {MAX_STOP_CHARACTERS} characters. Given: {longest}",
               "string_above_max_length")
     refuse_if(p.seed is not None and (p.best_of or 1) > 1 and p.n in (None, 1),
               "`seed` must not be set when `best_of` > 1")
@@ -201,10 +200,12 @@ def _check_length(length: int, given: str, max_new_tokens: int | None, limits: L
     total = limits.max_total_tokens
     wanted = max(0, total - length) if max_new_tokens is None else max_new_tokens
     chunk = min(wanted, _TGI_CHUNK)
-    refuse_if(length + chunk > total, _too_long(given, chunk, wanted, total, names), CONTEXT_LENGTH_EXCEEDED)
-    refuse_if(length > limits.max_input_tokens,
-              f"`{names.inputs}` must have less than {limits.max_input_tokens} tokens. Given: {given}",
-              CONTEXT_LENGTH_EXCEEDED)
+    most = min(total - chunk, limits.max_input_tokens)
+    if length + chunk > total:
+        raise TooLong(_too_long(given, chunk, wanted, total, names), length, most)
+    if length > limits.max_input_tokens:
+        raise TooLong(f"`{names.inputs}` must have less than {limits.max_input_tokens} tokens. Given: {given}", length,
+                      most)
 
 
 def _check_tokens(

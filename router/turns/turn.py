@@ -34,6 +34,7 @@ class Turn:
     keeps_stop: bool = False
     skips_special: bool = True
     wants_prompt_logprobs: bool = False
+    fills_context: bool = False
 
     async def read(self, service: Service) -> tuple[GenerationSpec, AnswerForm]:
         """Returns what is generated, and the form of its answers. A RouterError names the field that is refused."""
@@ -57,7 +58,8 @@ class Turn:
             wants_prompt_logprobs=self.wants_prompt_logprobs,
             shown_ids=shown | (frozenset() if marker_id is None else frozenset({marker_id})),
             adapter=service.adapters.named(self.model),
-            names=self.names), form
+            names=self.names,
+            fills_context=self.fills_context), form
 
 
 async def _shape(

@@ -11,11 +11,13 @@ from penstock.router.generation.identity import KEY, OUTPUT_IDS, REPEAT, RESUME
 from penstock.router.keys import Keys
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Admission = Callable[[str], bool]
-"""Tells whether the header `Authorization` admits its sender."""
+Admission = Callable[[str, str], bool]
+"""Tells whether the header `Authorization`, or the key by itself that another one has, admits its sender."""
+KEY_ALONE = "x-api-key"
+"""The header in which Anthropic's clients send a key by itself."""
 
 _HEADERS = ",".join(
-    name.lower() for name in (hdrs.CONTENT_TYPE, hdrs.AUTHORIZATION, RESUME, REPEAT, KEY, OUTPUT_IDS))
+    name.lower() for name in (hdrs.CONTENT_TYPE, hdrs.AUTHORIZATION, KEY_ALONE, RESUME, REPEAT, KEY, OUTPUT_IDS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,20 +29,20 @@ class Access:
     metrics_keys: Keys = field(default_factory=Keys)
     allowed_origins: tuple[str, ...] = ()
 
-    def may_generate(self, authorization: str) -> bool:
-        """Tells whether this header, `Bearer KEY`, has one of the API keys, if there are any. The request's record gets
-        the key's name."""
+    def may_generate(self, authorization: str, alone: str = "") -> bool:
+        """Tells whether this header, `Bearer KEY`, or a key that came alone, has one of the API keys, if there are any.
+        The request's record gets the key's name."""
         if not self.api_keys:
             return True
-        name = self.api_keys.name_of(_bearer(authorization))
-        request_record.current().key = name
-        return name is not None
+        names = [self.api_keys.name_of(key) for key in (_bearer(authorization), alone)]
+        request_record.current().key = names[0] or names[1]
+        return names != [None, None]
 
-    def may_read_state(self, authorization: str) -> bool:
-        """Tells whether this header has a key for the server's state, if it needs one."""
-        key = _bearer(authorization)
+    def may_read_state(self, authorization: str, alone: str = "") -> bool:
+        """Tells whether this header, or a key that came alone, has a key for the server's state, if it needs one."""
         return not self.metrics_keys or any(
-            keys.name_of(key) is not None for keys in (self.metrics_keys, self.api_keys))
+            keys.name_of(key) is not None for keys in (self.metrics_keys, self.api_keys)
+            for key in (_bearer(authorization), alone))
 
     def is_foreign_page(self, request: web.Request) -> bool:
         """Tells whether a page of another site asks, where neither keys nor the list of origins say that it may.
@@ -86,7 +88,7 @@ def _preflight(request: web.Request) -> web.Response:
 def guard(handler: Handler, is_admitted: Admission) -> Handler:
     """Returns a handler that answers 401 to those whose key is not admitted, before it reads their body."""
     async def guarded(request: web.Request) -> web.StreamResponse:
-        if not is_admitted(request.headers.get(hdrs.AUTHORIZATION, "")):
+        if not is_admitted(request.headers.get(hdrs.AUTHORIZATION, ""), request.headers.get(KEY_ALONE, "").strip()):
             raise Unauthorized
         return await handler(request)
 

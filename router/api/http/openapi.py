@@ -25,7 +25,7 @@ def describe(routes: Sequence[Route], version: str, access: Access) -> dict[str,
     return {
         "openapi": "3.1.0",
         "info": {"title": "Penstock", "version": version,
-                 "description": "The routes of Text Generation Inference and of OpenAI, for one model.",
+                 "description": "The routes of Text Generation Inference, of OpenAI and of Anthropic, for one model.",
                  "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"}},
         "paths": paths,
         "components": {"schemas": definitions.get("$defs", {}),

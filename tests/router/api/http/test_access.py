@@ -27,7 +27,8 @@ from tests.router.api.conftest import Server, Start
 KEY = "Schlüssel-1"
 COSTLY = {"/", "/generate", "/generate_stream", "/v1/completions", "/v1/chat/completions", "/tokenize",
           "/chat_tokenize", "/invocations", "/vertex", "/v1/load_lora_adapter", "/v1/unload_lora_adapter",
-          "/v1/files", "/v1/batches", "/v1/batches/{batch}/cancel", "/v1/responses", "/v1/responses/input_tokens"}
+          "/v1/files", "/v1/batches", "/v1/batches/{batch}/cancel", "/v1/messages",
+          "/v1/messages/count_tokens", "/v1/responses", "/v1/responses/input_tokens"}
 STORED = {"/v1/files/{file}", "/v1/files/{file}/content", "/v1/batches/{batch}"}
 PAGE = {"origin": "https://page.example"}
 
@@ -40,7 +41,8 @@ async def test_what_costs_something_takes_the_key(start: Start) -> None:
         if route.is_costly:
             assert response.headers["www-authenticate"] == "Bearer"
             text = await response.text()
-            assert ("invalid_api_key" in text) if route.path.startswith("/v1/") else not text
+            word = "authentication_error" if route.path.startswith("/v1/messages") else "invalid_api_key"
+            assert (word in text) if route.path.startswith("/v1/") else not text
 
 
 def test_costly_routes() -> None:
@@ -156,7 +158,7 @@ async def test_preflight_needs_no_key(start: Start) -> None:
     response = await server.client.options("/generate", headers=PAGE)
     assert response.headers["access-control-allow-methods"] == "GET,POST"
     assert response.headers["access-control-allow-headers"] == (
-        "content-type,authorization,last-event-id,penstock-answer,idempotency-key,penstock-output-ids")
+        "content-type,authorization,x-api-key,last-event-id,penstock-answer,idempotency-key,penstock-output-ids")
 
 
 OPENAI_HEADERS = ("authorization,content-type,x-stainless-arch,x-stainless-helper-method,x-stainless-lang,"

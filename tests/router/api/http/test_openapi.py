@@ -16,6 +16,7 @@ from tests.eventually import until
 from tests.router.api.conftest import Server, Start
 
 CHAT = {"messages": [{"role": "user", "content": "Say it"}]}
+MESSAGE = {**CHAT, "model": "tgi", "max_tokens": 100}
 ROUTES = {(route.method, route.canonical): route for route in routes("1")}
 
 
@@ -93,6 +94,8 @@ DETAILS = {"details": True, "decoder_input_details": True, "top_n_tokens": 2, "b
     ("/v1/chat/completions", {**CHAT, "temperature": -1}),
     ("/v1/responses", {"input": "a", "top_logprobs": 1, "reasoning": {"effort": "low"}}), ("/v1/responses", {"n": 2}),
     ("/v1/responses/input_tokens", {"input": "a"}),
+    ("/v1/messages", MESSAGE), ("/v1/messages", {**MESSAGE, "context_management": {}, "max_tokens": 2}),
+    ("/v1/messages", {**MESSAGE, "top_p": 2}), ("/v1/messages/count_tokens", MESSAGE),
     ("/v1/chat/completions", {**CHAT, "n": "one"}), ("/v1/models/demo", None), ("/v1/models/none", None),
     ("/v1/load_lora_adapter", {"lora_name": "a", "lora_path": "/a"}), ("/v1/load_lora_adapter", {}),
     ("/invocations", CHAT), ("/invocations", {**CHAT, "temperature": -1}), ("/invocations", {"inputs": ""}),
@@ -107,6 +110,13 @@ async def test_fields_of_answers(server: Server, path: str, body: object) -> Non
     assert set(reply.headers) <= {name.lower() for name in response.headers}
 
 
+async def test_fields_of_models_as_anthropic_has_them(server: Server) -> None:
+    for path, name in (("/v1/models", ""), ("/v1/models/{model}", "demo"), ("/v1/models/{model}", "none")):
+        response = await server.client.get(path.replace("{model}", name), headers={"anthropic-version": "2023-06-01"})
+        reply = ROUTES["GET", path].replies[response.status]
+        assert_described(reply.content[JSON], await response.json())
+
+
 @pytest.mark.parametrize(("path", "body"), [
     ("/generate_stream", {"inputs": "a", "parameters": {"details": True, "top_n_tokens": 2}}),
     ("/generate_stream", {"inputs": ""}), ("/", {"inputs": "a", "stream": True}),
@@ -114,6 +124,7 @@ async def test_fields_of_answers(server: Server, path: str, body: object) -> Non
     ("/v1/completions", {"prompt": "a", "stream": True, "n": 2}),
     ("/v1/chat/completions", {**CHAT, "stream": True, "logprobs": True, "stream_options": {"include_usage": True}}),
     ("/invocations", {**CHAT, "stream": True, "n": 2}), ("/v1/responses", {"input": "a", "stream": True}),
+    ("/v1/messages", {**MESSAGE, "stream": True}),
 ])
 async def test_fields_of_events(server: Server, path: str, body: object) -> None:
     response = await server.post(path, body)
@@ -124,7 +135,7 @@ async def test_fields_of_events(server: Server, path: str, body: object) -> None
     for event in events:
         if event != "[DONE]":
             assert_described(reply.content[EVENTS], json.loads(event))
-    assert (events[-1] == "[DONE]") == (path not in ("/", "/generate_stream", "/v1/responses"))
+    assert (events[-1] == "[DONE]") == (path not in ("/", "/generate_stream", "/v1/responses", "/v1/messages"))
 
 
 def assert_described(kind: Any, content: object) -> None:

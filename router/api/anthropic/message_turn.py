@@ -1,0 +1,78 @@
+"""Makes a turn of the body of a message."""
+
+from typing import Any
+
+from penstock.router.api.anthropic.bodies import CountBody, MessagesBody
+from penstock.router.api.anthropic.conversation import chat_messages, referred_tools
+from penstock.router.api.anthropic.tools import read_offer
+from penstock.router.errors import ValidationError
+from penstock.router.generation.other_fields import REFUSED_IN_MESSAGES, refuse_unsupported
+from penstock.router.generation.parameters import Parameters
+from penstock.router.generation.service import Service
+from penstock.router.generation.spec import FieldNames
+from penstock.router.grammar.forms import parse_response_format
+from penstock.router.grammar.spec import GrammarSpec
+from penstock.router.turns.dialogue import Dialogue
+from penstock.router.turns.turn import Turn
+
+_SWITCHES = ("enable_thinking", "thinking")
+"""The variables by which templates are told whether the model is to think."""
+
+
+def turn_of(body: MessagesBody, service: Service) -> Turn:
+    """Returns the turn that a body asks for. A RouterError names the field that is refused."""
+    return Turn(
+        dialogue=dialogue_of(body, service), parameters=_parameters(body), names=_names(body), model=body.model,
+        is_greedy=body.temperature == 0 or body.top_p == 0, fills_context=True)
+
+
+def dialogue_of(body: CountBody, service: Service) -> Dialogue:
+    """Returns the conversation of a body. Raises ValidationError and ToolError."""
+    refuse_unsupported(body.model_extra, REFUSED_IN_MESSAGES)
+    messages = chat_messages(body)
+    offer = read_offer(body.tools, body.tool_choice, referred_tools(body.messages))
+    return Dialogue(messages, offer, variables=_variables(body, service))
+
+
+def _variables(body: CountBody, service: Service) -> dict[str, Any]:
+    """Returns the wishes on thinking as variables that the model's template reads. Agents send them to every model, so
+    that a template that knows nothing of them is no reason to refuse."""
+    effort = body.output_config and body.output_config.effort
+    wishes: dict[str, Any] = {"reasoning_effort": effort} if effort else {}
+    if body.thinking is not None and body.thinking.type != "adaptive":
+        wishes |= dict.fromkeys(_SWITCHES, body.thinking.type == "enabled")
+    template = service.template
+    return {name: value for name, value in wishes.items() if template is not None and template.reads(name)}
+
+
+def _parameters(body: MessagesBody) -> Parameters:
+    is_greedy = body.temperature == 0 or body.top_p == 0
+    return Parameters(
+        temperature=body.temperature or None,
+        top_k=body.top_k or None,
+        top_p=None if body.top_p in (0, 1) else body.top_p,
+        do_sample=not is_greedy,
+        max_new_tokens=body.max_tokens,
+        stop=body.stop_sequences or [],
+        grammar=_grammar(body))
+
+
+def _grammar(body: MessagesBody) -> GrammarSpec | None:
+    """Returns the grammar of the form that is asked for. Raises ValidationError, also if it is asked for twice."""
+    new, old = body.output_config and body.output_config.format, body.output_format
+    if new is not None and old is not None:
+        raise ValidationError("`output_format` is `output_config.format` by its older name: one can be given, not both")
+    form = new or old
+    if form is None:
+        return None
+    return parse_response_format({"type": "json_schema", "json_schema": {"schema": form.schema_}})
+
+
+def _names(body: MessagesBody) -> FieldNames:
+    """Returns the names of the body's fields for errors."""
+    grammar = "tools"
+    if body.output_format is not None:
+        grammar = "output_format"
+    elif body.output_config is not None and body.output_config.format is not None:
+        grammar = "output_config.format"
+    return FieldNames("messages", "max_tokens", grammar=grammar, stop="stop_sequences")
