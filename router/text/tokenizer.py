@@ -37,10 +37,9 @@ class Tokenizer:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         self._tokenizer = tokenizer
-        self._id_of_special = {
-            token.content: token_id for token_id, token in tokenizer.get_added_tokens_decoder().items()
-            if token.special}
-        self._special_ids = frozenset(self._id_of_special.values())
+        added = tokenizer.get_added_tokens_decoder()
+        self._id_of_added = {token.content: token_id for token_id, token in added.items()}
+        self._special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
         self._texts: dict[int, str] = {}
         self._threads = DaemonThreads(num_workers, "tokenizer")
         self._file = file
@@ -105,7 +104,12 @@ class Tokenizer:
 
     def special_id(self, text: str) -> int | None:
         """Returns the id of the special token `text`, if there is one."""
-        return self._id_of_special.get(text)
+        token_id = self.added_id(text)
+        return token_id if token_id in self._special_ids else None
+
+    def added_id(self, text: str) -> int | None:
+        """Returns the id of a token that was added to the vocabulary whole, special or not, if `text` is one."""
+        return self._id_of_added.get(text)
 
     def most_memory(self, longest: int) -> int:
         """Returns how many bytes processes take at the most for texts of up to `longest` bytes."""

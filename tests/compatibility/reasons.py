@@ -21,7 +21,8 @@ REASONS: dict[tuple[str, str], Reason] = {
     **{("Routes", name): _KSERVE for name in (
         "GET /v2", "GET /v2/health/live", "GET /v2/health/ready", "GET /v2/models/{model}/versions/{version}",
         "GET /v2/models/{model}/versions/{version}/ready", "POST /v2/models/{model}/versions/{version}/infer")},
-    ("Body of /v1/completions", "suffix"): _never("refused in TGI's words, as in TGI"),
+    ("Body of /v1/completions", "suffix"): _never(
+        "refused in TGI's words, as in TGI, but by models that have learnt to fill a gap"),
     ("Answer of /v1/chat/completions: choices.message.tool_calls.function", "description"): _never(
         "null in TGI, and not OpenAI's"),
     ("Body of /v1/chat/completions: messages.content", "image_url"): Reason("refused, no model here sees"),

@@ -5,6 +5,7 @@ from penstock.router.api.openai.manner import manner_of
 from penstock.router.api.openai.parameters import max_tokens, parameters
 from penstock.router.api.openai.prompt_logprobs import top_logprobs
 from penstock.router.errors import SuffixNotSupported, TooManyPrompts, ValidationError
+from penstock.router.generation.fill_in import FillForm, end_ids, fill_form
 from penstock.router.generation.other_fields import REFUSED_IN_COMPLETIONS, refuse_unsupported
 from penstock.router.generation.service import Service
 from penstock.router.generation.shown_tokens import shown_ids
@@ -15,8 +16,6 @@ from penstock.router.limits import Limits
 def parse(body: CompletionBody, service: Service) -> list[GenerationSpec]:
     """Returns the spec of each prompt of a body. A RouterError names the field that is refused."""
     limits = service.limits
-    if body.suffix:
-        raise SuffixNotSupported
     if len(body.prompt) > limits.max_client_batch_size:
         raise TooManyPrompts(limits.max_client_batch_size)
     refuse_unsupported(body.model_extra, REFUSED_IN_COMPLETIONS)
@@ -24,10 +23,14 @@ def parse(body: CompletionBody, service: Service) -> list[GenerationSpec]:
     max_new_tokens = 1 if is_prompt_only(body) else max_tokens(body)
     top = top_logprobs(body, "logprobs", body.logprobs)
     common = parameters(body, limits, max_new_tokens, top_n_tokens=top.number)
+    form = _fill_form(body, service)
+    if form is not None:
+        ends = [*common.stop_token_ids, *end_ids(form, service.tokenizer)]
+        common = common.model_copy(update={"stop_token_ids": ends})
     names = manner_of(service).names(body, inputs="prompt", top_n_tokens=top.field)
     return [
         GenerationSpec(
-            inputs=prompt,
+            inputs=_written(prompt, form, body.suffix or ""),
             parameters=common,
             n=1 if body.use_beam_search else num_candidates,
             is_greedy=body.is_greedy,
@@ -42,6 +45,27 @@ def parse(body: CompletionBody, service: Service) -> list[GenerationSpec]:
             adapter=service.adapters.named(body.model),
             names=names)
         for prompt in body.prompt]
+
+
+def _fill_form(body: CompletionBody, service: Service) -> FillForm | None:
+    """Returns how prompts with a suffix are written; None if there is none to any."""
+    if not body.suffix:
+        return None
+    form = fill_form(service.tokenizer)
+    if form is None:
+        raise SuffixNotSupported
+    if body.echo:
+        raise ValidationError("`echo` is not supported with `suffix`: the answer stands between the two",
+                              "unsupported_parameter", "echo")
+    return form
+
+
+def _written(prompt: str | tuple[int, ...], form: FillForm | None, suffix: str) -> str | tuple[int, ...]:
+    if form is None:
+        return prompt
+    if not isinstance(prompt, str):
+        raise ValidationError("`suffix` needs `prompt` to be a text. Given: token ids", param="suffix")
+    return form.written(prompt, suffix)
 
 
 def echoes_logprobs(body: CompletionBody) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from penstock.router.chat.template import ChatTemplate
 from tests.fakes import LIMITS
 from tests.router.api.conftest import Server, Start
-from tests.router.api.openai.chats import PROMPT, refusal
+from tests.router.api.openai.chats import PROMPT
 from tests.router.api.openai.chats import chat as ask_chat
 from tests.router.api.openai.chats import chunks as chat_chunks
 from tests.router.api.openai.test_completions import TEXT, chunks, complete, sampling_of
@@ -203,9 +203,3 @@ async def test_a_salt_keeps_what_is_cached_apart(start: Start, demo: ChatTemplat
     plain, salted = [(await server.post(path, {**long, **fields, "seed": 3})).headers["penstock-answer"]
                      for fields in ({}, {"cache_salt": "mine"})]
     assert plain == salted
-
-
-async def test_a_missing_suffix_is_told_as_before(server: Server) -> None:
-    response = await server.post("/v1/completions", {"prompt": "a", "suffix": "b"})
-    assert (response.status, await response.json()) == (400, refusal(
-        "Suffix is not supported and can be achieved by preprocessing the prompt.", "suffix", "unsupported_parameter"))
