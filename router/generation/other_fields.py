@@ -129,13 +129,15 @@ _OPENAI: Refused = {
 }
 """The fields of OpenAI's routes whose names TGI's do not know."""
 
+_OLD_TOOLS = ("functions", "function_call")
 REFUSED_IN_PROMPTS = _PROMPTS
 REFUSED_IN_TEMPLATES: Refused = {name: neutral for name, neutral in _PEERS.items() if name not in _PROMPTS}
 """Those of `chat_template_kwargs` that no chat template could obey; one that the template reads is its own."""
 _ON_OPENAIS_ROUTES = {
     **{name: neutral for name, neutral in _PEERS.items() if name not in _ON_OPENAIS}, **_TGI, "options": ({},)}
 REFUSED_IN_CHATS: Refused = {
-    **_ON_OPENAIS_ROUTES, "modalities": (["text"],), "audio": (), "best_of": _ONE, "echo": _OFF,
+    **{name: neutral for name, neutral in _ON_OPENAIS_ROUTES.items() if name not in _OLD_TOOLS},
+    "modalities": (["text"],), "audio": (), "best_of": _ONE,
     "include_reasoning": (True,), "prompt": (), "suffix": ("",),
 }
 REFUSED_IN_COMPLETIONS: Refused = {**_ON_OPENAIS_ROUTES, **_CHATS}

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+from penstock.router.api.openai.functions import FunctionChoice, Functions
 from penstock.router.api.openai.tools import MAX_TOOLS, ToolChoice
 from penstock.router.chat.messages import Message, count_items
 from penstock.router.chat.tool_bodies import ToolBody
@@ -153,8 +154,11 @@ class ChatBody(OpenAIBody):
     tools: Annotated[list[ToolBody], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
+    functions: Functions | None = None
+    function_call: FunctionChoice | None = None
 
     tool_prompt: str | None = None
+    echo: bool | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template: str | None = None

@@ -10,8 +10,8 @@ from aiohttp import web
 from penstock.router.api.http.body import json_response, list_response, read_body
 from penstock.router.api.http.headers import compute_time, request_headers, time_headers, wish_of
 from penstock.router.api.http.sse import ADMITTED, NO_ANSWER, AnswerEvent, EventStyle, stream_events
+from penstock.router.api.openai.asked_choice import AskedChoice
 from penstock.router.api.openai.bodies import ChatBody
-from penstock.router.api.openai.chat_choice import ChatChoice
 from penstock.router.api.openai.chat_spec import dialogue_of, turn_of
 from penstock.router.api.openai.envelope import DONE, Whole, count_usage, head, usage
 from penstock.router.api.openai.failures import speaks_openai
@@ -76,7 +76,7 @@ def _asked(asking: Asking, body: ChatBody, wish: Wish, names: Manner) -> Abstrac
     return ask(
         asking, lambda: turn_of(body, service.limits, names), wish,
         ("chat", body.model, bool(body.logprobs), bool(body.return_token_ids), body.prompt_logprobs,
-         bool(body.return_tokens_as_token_ids)),
+         bool(body.return_tokens_as_token_ids), bool(body.echo), bool(body.functions)),
         num_answers=max(1, body.n or 1), is_stream=bool(body.stream), flags=manner_of(service).flags)
 
 
@@ -124,9 +124,9 @@ async def _chunks(asked: Asked, body: ChatBody) -> AsyncGenerator[AnswerEvent]:
         yield AnswerEvent(NO_ANSWER, start + orjson.dumps(last)[1:])
 
 
-def _choices(asked: Asked, body: ChatBody, answers: Answers) -> list[ChatChoice]:
+def _choices(asked: Asked, body: ChatBody, answers: Answers) -> list[AskedChoice]:
     service = asked.asking.service
-    return [ChatChoice(reader, body, service.tokenizer, manner_of(service)) for reader in asked.readers(answers)]
+    return [AskedChoice(reader, body, service.tokenizer, manner_of(service)) for reader in asked.readers(answers)]
 
 
 def _head(asked: Asked, body: ChatBody, kind: str) -> dict[str, Any]:

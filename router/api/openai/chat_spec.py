@@ -1,11 +1,13 @@
 """Makes a turn of a chat's body."""
 
 from penstock.router.api.openai.bodies import ChatBody
+from penstock.router.api.openai.functions import as_tool_choice
 from penstock.router.api.openai.manner import Manner
 from penstock.router.api.openai.parameters import max_tokens, parameters
 from penstock.router.api.openai.prompt_logprobs import top_logprobs
 from penstock.router.api.openai.tools import read_offer
-from penstock.router.errors import ValidationError
+from penstock.router.chat.tools import Offer
+from penstock.router.errors import ToolError, ValidationError
 from penstock.router.generation.other_fields import REFUSED_IN_CHATS, refuse_unsupported
 from penstock.router.limits import Limits
 from penstock.router.turns.dialogue import Dialogue
@@ -33,11 +35,29 @@ def turn_of(body: ChatBody, limits: Limits, manner: Manner) -> Turn:
         wants_prompt_logprobs=body.prompt_logprobs is not None)
 
 
+def offer_of(body: ChatBody) -> Offer | None:
+    """Returns the tools that a body offers, in the new form or the old one. Raises ValidationError and ToolError."""
+    if not body.functions:
+        if body.function_call is not None and body.tools:
+            raise ValidationError("`function_call` chooses among `functions`, and `tool_choice` among `tools`",
+                                  param="function_call")
+        if body.function_call in (None, "none", "auto"):
+            return read_offer(body.tools, body.tool_choice, body.parallel_tool_calls is not False)
+    if body.tools:
+        raise ValidationError("`functions` is the old form of `tools`: one can be given, not both", param="functions")
+    try:
+        return read_offer([function.as_tool() for function in body.functions or ()],
+                          as_tool_choice(body.function_call), is_parallel=False)
+    except ToolError as error:
+        error.param = "function_call"
+        raise
+
+
 def dialogue_of(body: ChatBody) -> Dialogue:
     """Returns the conversation of a body. Raises ValidationError and ToolError."""
     return Dialogue(
         body.messages,
-        read_offer(body.tools, body.tool_choice, body.parallel_tool_calls is not False),
+        offer_of(body),
         template=body.chat_template,
         tool_prompt=body.tool_prompt,
         variables=body.chat_template_kwargs or {},

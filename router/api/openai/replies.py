@@ -113,6 +113,7 @@ class Message(BaseModel):
     content: str | None
     refusal: None = None
     tool_calls: list[Call] | None = None
+    function_call: CalledFunction | None = None
 
 
 class Delta(BaseModel):
@@ -121,6 +122,7 @@ class Delta(BaseModel):
     role: Literal["assistant"] | None = None
     content: str | None = None
     tool_calls: list[Call] | None = None
+    function_call: CalledFunction | None = None
 
 
 class TopLogprob(BaseModel):

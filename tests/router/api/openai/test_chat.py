@@ -192,7 +192,6 @@ UNSUPPORTED = "unsupported_parameter"
 
 
 @pytest.mark.parametrize(("fields", "told", "param", "code"), [
-    ({"functions": [{"name": "f"}]}, "`functions`, other than [], is not supported", "functions", UNSUPPORTED),
     ({"reasoning_effort": "low"}, "`reasoning_effort` is not supported by this model's chat template",
      "reasoning_effort", UNSUPPORTED),
     ({"modalities": ["text", "audio"]}, '`modalities`, other than ["text"], is not supported', "modalities",
