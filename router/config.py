@@ -79,7 +79,7 @@ class RouterConfig(ServerSettings, RouterVariables):
 
     @property
     def has_store(self) -> bool:
-        """Whether files and batches are kept anywhere."""
+        """Whether files, batches and responses are kept anywhere."""
         return self.data_dir is not None or self.database_url is not None
 
     @property

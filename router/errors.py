@@ -24,7 +24,7 @@
     ├── Overloaded             429  no permit is free
     ├── GenerationError        424  the request failed while it ran
     │   └── KilledGroup        424  it was given up, for the group died whenever it ran
-    ├── StoreFailure                of files and batches; `penstock.router.store.errors` has these
+    ├── StoreFailure                of what is stored; `penstock.router.store.errors` has these
     ├── Unhealthy              503  no group can answer
     └── Dropped                499  the client left before its answers had ended
 

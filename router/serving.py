@@ -54,10 +54,13 @@ async def answer(
             outer=[tracing.middleware] if tracing else [], store=store)
         if store is not None and config.number == 0:
             if not access.api_keys:
-                log.warning("whoever reaches this server may read and delete files and batches: it has no --api-key")
-            from penstock.router.batches.runner import add_runner, owner_of_this_process  # which import SQLAlchemy
+                log.warning("whoever reaches this server may read and delete files, batches and responses: it has no "
+                            "--api-key")
+            from penstock.router.background.runner import add_response_runner  # which import SQLAlchemy
+            from penstock.router.batches.runner import add_runner, owner_of_this_process
 
             add_runner(app, owner_of_this_process())
+            add_response_runner(app, owner_of_this_process())
         drain_seconds = config.graceful_termination_timeout + LAST_WORDS_SECONDS
         if config.grpc_port is not None:
             from penstock.router.rpc.server import add_rpc  # which imports more of gRPC

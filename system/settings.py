@@ -155,8 +155,8 @@ class ServerSettings:
         SERVER, "Penstock: /metrics tells series once more under vLLM's names, such as vllm:num_requests_waiting, for "
         "autoscalers and gateways that ask for these.")] = False
     data_dir: Annotated[Path | None, Setting(
-        SERVER, "Penstock: directory in which files and batches are kept, in SQLite; it is made if there is none. "
-        "Default: without it and --database-url there are no /v1/files and /v1/batches.",
+        SERVER, "Penstock: directory in which files, batches and responses are kept, in SQLite; it is made if there is "
+        "none. Default: without it and --database-url there are no /v1/files and /v1/batches, and no response is kept.",
         type=click.Path(file_okay=False, path_type=Path))] = None
     database_url: Annotated[str | None, Setting(
         SERVER, "Penstock: PostgreSQL database in which they are kept instead, such as "

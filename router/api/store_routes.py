@@ -7,16 +7,16 @@ from penstock.router.api.http.route import JSON, Reply, Route
 from penstock.router.api.openai import batches, files
 from penstock.router.api.usual_replies import LATER, OPENAI_READING, refusing
 
-_ASKING = {
+ASKING = {
     **{status: OPENAI_READING[status] for status in (401, 500)},
     403: Reply("A page of another site asks, and the server has no keys and no list of sites."),
-    501: Reply("The server keeps no files and no batches: it has neither --data-dir nor --database-url."),
+    501: Reply("The server keeps no files, batches and responses: it has neither --data-dir nor --database-url."),
     503: Reply("The database can't be reached now.", headers=LATER),
 }
-_LISTING = {**_ASKING, 400: Reply("A parameter is unknown, or its value breaks a rule.")}
-_CHANGING = {**_ASKING, 507: Reply("There is no room left where files and batches are kept.")}
+LISTING = {**ASKING, 400: Reply("A parameter is unknown, or its value breaks a rule.")}
+CHANGING = {**ASKING, 507: Reply("There is no room left where files, batches and responses are kept.")}
 _UPLOADING = {
-    **_CHANGING,
+    **CHANGING,
     400: Reply("The body is no form, or does not have the fields, or a value breaks a rule."),
     408: Reply("The form did not arrive in time."),
     413: Reply("The file is longer than a file may be."),
@@ -24,7 +24,7 @@ _UPLOADING = {
     503: Reply("The database can't be reached now, or as many files are sent and received as may be at once.",
                headers=LATER),
 }
-_MAKING = {**OPENAI_READING, **_CHANGING}
+_MAKING = {**OPENAI_READING, **CHANGING}
 _NO_FILE = {404: Reply("There is no such file.")}
 _NO_BATCH = {404: Reply("There is no such batch.")}
 
@@ -42,19 +42,19 @@ STORE_ROUTES = (
     _route("POST", "/v1/files", files.upload, "Uploads a file of requests for a batch.", _FILE, _UPLOADING,
            body=files.UploadForm, media="multipart/form-data"),
     _route("GET", "/v1/files", files.files, "Lists files.", Reply("A page of the list.", {JSON: files.FilePage}),
-           {**_LISTING, 404: Reply("There is no file `after`.")}, query=files.QUERY),
-    _route("GET", "/v1/files/{file}", files.file, "Describes a file.", _FILE, {**_ASKING, **_NO_FILE}),
+           {**LISTING, 404: Reply("There is no file `after`.")}, query=files.QUERY),
+    _route("GET", "/v1/files/{file}", files.file, "Describes a file.", _FILE, {**ASKING, **_NO_FILE}),
     _route("GET", "/v1/files/{file}/content", files.content, "Gives the bytes of a file.",
-           Reply("The bytes.", {"application/octet-stream": bytes}), {**_ASKING, **_NO_FILE}),
+           Reply("The bytes.", {"application/octet-stream": bytes}), {**ASKING, **_NO_FILE}),
     _route("DELETE", "/v1/files/{file}", files.delete, "Deletes a file.",
            Reply("The file is deleted.", {JSON: files.DeletedFile}),
-           {**_CHANGING, **_NO_FILE, 409: Reply("A batch reads the file.")}),
+           {**CHANGING, **_NO_FILE, 409: Reply("A batch reads the file.")}),
     _route("POST", "/v1/batches", batches.create, "Makes a batch of a file of requests.", _BATCH,
            {**_MAKING, 404: Reply("There is no file `input_file_id`.")}, body=batches.BatchBody),
     _route("GET", "/v1/batches", batches.batches, "Lists batches.",
            Reply("A page of the list.", {JSON: batches.BatchPage}),
-           {**_LISTING, 404: Reply("There is no batch `after`.")}, query=batches.QUERY),
-    _route("GET", "/v1/batches/{batch}", batches.batch, "Describes a batch.", _BATCH, {**_ASKING, **_NO_BATCH}),
+           {**LISTING, 404: Reply("There is no batch `after`.")}, query=batches.QUERY),
+    _route("GET", "/v1/batches/{batch}", batches.batch, "Describes a batch.", _BATCH, {**ASKING, **_NO_BATCH}),
     _route("POST", "/v1/batches/{batch}/cancel", batches.cancel, "Cancels a batch.", _BATCH,
-           {**_CHANGING, **_NO_BATCH, 409: Reply("The batch has ended, or is about to.")}),
+           {**CHANGING, **_NO_BATCH, 409: Reply("The batch has ended, or is about to.")}),
 )

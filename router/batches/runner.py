@@ -26,7 +26,7 @@ MAX_BATCHES = 8
 POLL_SECONDS = 2.0
 """How often batches are looked for that other routers have taken, or have left."""
 SWEEP_SECONDS = 60.0
-"""How often files are looked for that have expired, and lines of batches that have ended."""
+"""How often files and responses are looked for that have expired, and lines of batches that have ended."""
 FAULT_SECONDS = 60.0
 """How long a batch is left alone whose work has failed by a fault of the router."""
 MAX_FAULTS = 3
@@ -80,15 +80,16 @@ class Runner:
         self._metrics.count(await self._store.batches.count())
 
     async def _sweep(self) -> None:
-        """Deletes files that have expired and lines of batches that have ended, which may take long."""
+        """Deletes files and responses that have expired and lines of batches that have ended, which may take long."""
         while True:
             try:
                 await self._store.files.sweep()
                 await self._store.batches.sweep()
+                await self._store.responses.sweep()
             except StoreFailure:  # which the database has told
                 pass
             except Exception:
-                log.exception("files and lines can't be swept away now")
+                log.exception("files, lines and responses can't be swept away now")
             await asyncio.sleep(SWEEP_SECONDS)
 
     async def _claim(self) -> Lease | None:

@@ -1,1 +1,1 @@
-"""The database in which files and batches outlive the router, SQLite or PostgreSQL; may import errors."""
+"""The database in which files, batches and responses outlive the router, SQLite or PostgreSQL; may import errors."""

@@ -1,9 +1,9 @@
-"""The failures of files and batches that clients are told of.
+"""The failures of files, batches and responses that clients are told of.
 
     StoreFailure
     ├── ForeignPage            403  a page of another site asks a server that has no keys
-    ├── NotStored              404  a file or a batch that is not there
-    ├── Conflict               409  a file or a batch is in a state in which that can't be done
+    ├── NotStored              404  one of them that is not there
+    ├── Conflict               409  one of them is in a state in which that can't be done
     ├── NoStore                501  the server has no store
     ├── StoreUnavailable       503  the database can't be reached, or not in time
     └── StoreFull              507  there is no room left where the database is
@@ -25,7 +25,7 @@ class NoStore(StoreFailure):
     code = "no_store"
 
     def __init__(self) -> None:
-        super().__init__("this server keeps no files and no batches: that takes --data-dir or --database-url")
+        super().__init__("this server keeps no files, batches and responses: that takes --data-dir or --database-url")
 
 
 class ForeignPage(StoreFailure):
@@ -34,12 +34,12 @@ class ForeignPage(StoreFailure):
     code = "foreign_page"
 
     def __init__(self, origin: str) -> None:
-        super().__init__("pages of other sites may not ask for files and batches of a server without --api-key, unless "
-                         f"--cors-allow-origin names them. Given: {ascii(origin)[1:-1]:.100}")
+        super().__init__("pages of other sites may not ask for files, batches and responses that a server without "
+                         f"--api-key keeps, unless --cors-allow-origin names them. Given: {ascii(origin)[1:-1]:.100}")
 
 
 class NotStored(StoreFailure):
-    """A file or a batch that was named by the field `param`, if by one."""
+    """A file, a batch or a response that was named by the field `param`, if by one."""
 
     status = 404
     error_type = "not_stored"
@@ -51,7 +51,7 @@ class NotStored(StoreFailure):
 
 
 class Conflict(StoreFailure):
-    """The state of a file or a batch forbids a change; the message says which."""
+    """The state of a file, a batch or a response forbids a change; the message says which."""
 
     status = 409
     error_type = "conflict"
@@ -64,7 +64,7 @@ class StoreUnavailable(StoreFailure):
     code = "store_unavailable"
     retry_after = 5
 
-    def __init__(self, reason: str = "the store of files and batches can't be used now") -> None:
+    def __init__(self, reason: str = "the store of files, batches and responses can't be used now") -> None:
         super().__init__(reason)
 
 
@@ -74,4 +74,4 @@ class StoreFull(StoreFailure):
     code = "store_full"
 
     def __init__(self) -> None:
-        super().__init__("there is no room left in the store of files and batches")
+        super().__init__("there is no room left in the store of files, batches and responses")

@@ -1,4 +1,4 @@
-"""The records of files and batches: how others see what is stored."""
+"""The records of files, batches and responses: how others see what is stored."""
 
 import enum
 from dataclasses import dataclass
@@ -69,6 +69,43 @@ class StoredBatch:
     input_tokens: int
     cached_tokens: int
     output_tokens: int
+
+
+class ResponseStatus(enum.StrEnum):
+    """The states of a response, by OpenAI's names."""
+
+    QUEUED = "queued"
+    IN_PROGRESS = "in_progress"
+    COMPLETED = "completed"
+    INCOMPLETE = "incomplete"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing of the response changes any more."""
+        return self not in UNFINISHED
+
+
+UNFINISHED = (ResponseStatus.QUEUED, ResponseStatus.IN_PROGRESS)
+"""The states of responses that a router is to make."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResponse:
+    """A response. `request` and `response` are JSON, of which the latter tells of no later state than `status`; the
+    first of its events are stored, `num_events` of them, if it `is_background`. `answer_name` is the name of the answer
+    of which it is made."""
+
+    id: str
+    created_at: int
+    status: ResponseStatus
+    previous_id: str | None
+    is_background: bool
+    request: bytes
+    response: bytes
+    answer_name: str
+    num_events: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,3 +89,32 @@ LINES = Table(
 
 WAITING, COMPLETED, FAILED = 0, 1, 2
 """The states of a line."""
+
+RESPONSES = Table(
+    "responses", METADATA,
+    Column("id", Text, primary_key=True),
+    Column("created_at", BigInteger, nullable=False),  # in seconds, as all times here
+    Column("expires_at", BigInteger, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("previous_id", Text),
+    Column("is_background", Boolean, nullable=False),
+    Column("request", LargeBinary, nullable=False),  # JSON
+    Column("response", LargeBinary, nullable=False),  # JSON
+    Column("bytes", BigInteger, nullable=False),  # of both
+    Column("answer_name", Text, nullable=False),
+    Column("num_events", Integer, nullable=False),
+    Column("lease_owner", Text),
+    Column("lease_until", Float(53)),
+    Column("lease_faults", Integer, nullable=False),
+    Index("responses_by_expiry", "expires_at"),
+    Index("responses_by_status", "status"),
+)
+"""The responses. Those of the background are made by whoever has the lease, as batches are."""
+
+RESPONSE_EVENTS = Table(
+    "response_events", METADATA,
+    Column("response_id", Text, ForeignKey("responses.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True),  # of the first
+    Column("content", LargeBinary, nullable=False),
+)
+"""The events of responses of the background, several in a row: compressed JSON, a line for each."""

@@ -17,8 +17,8 @@ HEAD = """\
 `python -m tests.pages` writes this page from the OpenAPI document. A test fails when it is not up to date. A server
 answers with the document at `/api-doc/openapi.json`, and lets you try the routes at `/docs`.
 
-Null stands for a field that is absent. With `--api-key` every `POST`, and every route of files and batches, needs the
-header `authorization: Bearer KEY`, or `x-api-key: KEY`.
+Null stands for a field that is absent. With `--api-key` every `POST`, and every route of files, batches and responses,
+needs the header `authorization: Bearer KEY`, or `x-api-key: KEY`.
 [OpenAI's routes](openai-routes.md) says how those differ from TGI's, and [Messages](messages.md) how Anthropic's are
 served. [What of TGI is there](compatibility.md) lists all of TGI's fields. Services can use gRPC instead:
 `protos/penstock.proto` describes it.

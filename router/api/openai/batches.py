@@ -9,7 +9,15 @@ from pydantic import BaseModel, ConfigDict
 
 from penstock.router.api.http.body import json_response, read_body
 from penstock.router.api.openai import files
-from penstock.router.api.openai.storage import ExpiresAfter, after_of, check_query, known_form, limit_of, store_of
+from penstock.router.api.openai.storage import (
+    ExpiresAfter,
+    after_of,
+    check_metadata,
+    check_query,
+    known_form,
+    limit_of,
+    store_of,
+)
 from penstock.router.api.openai.upload import PURPOSE
 from penstock.router.api.openai.whole_answers import ROUTES
 from penstock.router.errors import ValidationError
@@ -18,8 +26,6 @@ from penstock.router.store.records import BatchStatus, StoredBatch
 
 MAX_PAGE, DEFAULT_PAGE = 100, 20
 LONGEST_WINDOW = 30 * 24 * 3600
-MAX_PAIRS, MAX_METADATA_KEY, MAX_VALUE = 16, 64, 512
-"""How many pairs metadata may have, and how long their keys and values may be."""
 QUERY = {name: files.QUERY[name] for name in ("limit", "after")}
 """The parameters of the list."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
@@ -116,7 +122,7 @@ async def create(request: web.Request) -> web.Response:
     if body.endpoint not in ROUTES:
         raise ValidationError(f"`endpoint` must be one of {', '.join(ROUTES)}. Given: {body.endpoint:.100}")
     seconds = _window(body.completion_window)
-    _check_metadata(body.metadata)
+    check_metadata(body.metadata)
     expires = body.output_expires_after
     output_seconds = None if expires is None else expires.checked("output_expires_after.seconds")
     file = await store.files.get(known_form("file", body.input_file_id, "input_file_id"), "input_file_id")
@@ -158,17 +164,6 @@ def _window(text: str) -> int:
         raise ValidationError("`completion_window` must be a number of seconds, minutes, hours or days, such as 24h, "
                               f"of at most 30d. Given: {text:.40}")
     return seconds
-
-
-def _check_metadata(metadata: dict[str, str] | None) -> None:
-    if metadata is None:
-        return
-    if len(metadata) > MAX_PAIRS:
-        raise ValidationError(f"`metadata` must have at most {MAX_PAIRS} pairs. Given: {len(metadata)}")
-    for key, value in metadata.items():
-        if len(key) > MAX_METADATA_KEY or len(value) > MAX_VALUE:
-            raise ValidationError(f"`metadata` must have keys of at most {MAX_METADATA_KEY} characters and values of "
-                                  f"at most {MAX_VALUE}. Given: {len(key)} and {len(value)}")
 
 
 def _described(batch: StoredBatch) -> dict[str, Any]:

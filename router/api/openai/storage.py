@@ -1,8 +1,8 @@
-"""The store, as handlers find it, and the rules that files and batches share."""
+"""The store, as handlers find it, and the rules that files, batches and responses share."""
 
 import asyncio
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Literal
 
 from aiohttp import hdrs, web
@@ -24,6 +24,8 @@ DOWNLOADS = web.AppKey("downloads", asyncio.Semaphore)
 
 SHORTEST, LONGEST = 3600, 30 * 24 * 3600
 """The least and the most seconds after which a file may expire."""
+MAX_PAIRS, MAX_METADATA_KEY, MAX_VALUE = 16, 64, 512
+"""How many pairs metadata may have, and how long their keys and values may be."""
 _ID = re.compile(r"[\w-]{1,100}", re.ASCII)
 
 
@@ -55,8 +57,26 @@ def store_of(request: web.Request) -> "Store":
     return store
 
 
+def store_if_any(request: web.Request) -> "Store | None":
+    """Returns the server's store; None if it has none, or keeps nothing for the page that asks."""
+    store = request.app.get(STORE)
+    return None if store is None or request.app[ACCESS].is_foreign_page(request) else store
+
+
+def check_metadata(metadata: Mapping[str, str] | None) -> None:
+    """Raises ValidationError for metadata that is more, or longer, than it may be."""
+    if metadata is None:
+        return
+    if len(metadata) > MAX_PAIRS:
+        raise ValidationError(f"`metadata` must have at most {MAX_PAIRS} pairs. Given: {len(metadata)}")
+    for key, value in metadata.items():
+        if len(key) > MAX_METADATA_KEY or len(value) > MAX_VALUE:
+            raise ValidationError(f"`metadata` must have keys of at most {MAX_METADATA_KEY} characters and values of "
+                                  f"at most {MAX_VALUE}. Given: {len(key)} and {len(value)}")
+
+
 def known_form(kind: str, id: str, param: str | None = None) -> str:
-    """Returns the id of a file or a batch, if it can be one. Raises NotStored for other texts, which no database has to
+    """Returns the id of something stored, if it can be one. Raises NotStored for other texts, which no database has to
     be asked for."""
     if not _ID.fullmatch(id):
         raise NotStored(kind, id, param)

@@ -1,2 +1,2 @@
-"""OpenAI's Responses API; may import api.http, api.openai, chat, contract, engine, errors, generation, grammar,
-scheduling, shapes, store, text and turns."""
+"""OpenAI's Responses API; may import api.http, api.openai, chat, engine, errors, generation, grammar, limits,
+scheduling, shapes, store and turns."""

@@ -32,6 +32,11 @@ class Making:
         self._tokens: list[Token] = []
         """The tokens of text that no event has told of yet."""
 
+    @property
+    def output(self) -> list[dict[str, Any]]:
+        """The items that have come to their end."""
+        return self._items.output
+
     def begin(self) -> Iterator[Event]:
         """Yields the events before the first item."""
         return self._events.begin()

@@ -157,3 +157,17 @@ class ResponseEvent(BaseModel):
 class InputTokens(BaseModel):
     object: Literal["response.input_tokens"]
     input_tokens: int
+
+
+class DeletedResponse(BaseModel):
+    id: str
+    object: Literal["response"]
+    deleted: Literal[True]
+
+
+class InputItemPage(BaseModel):
+    object: Literal["list"]
+    data: list[dict[str, Any]]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool

@@ -25,7 +25,7 @@ async def make_database(request: pytest.FixtureRequest, tmp_path: Path, sqlite_f
     database = Database.at_url(url)
     await database.prepare()
     async with database.writing() as connection:
-        await connection.execute(text("TRUNCATE files, batches CASCADE"))
+        await connection.execute(text("TRUNCATE files, batches, responses CASCADE"))
     await database.close()
     return lambda: Database.at_url(url)
 

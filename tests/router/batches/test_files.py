@@ -298,5 +298,5 @@ async def test_a_server_without_a_store(server: Server) -> None:
         response = await server.client.request(route.method, route.path.format(file="a", batch="a"))
         assert response.status == 501
         assert (await response.json())["error"] == {
-            "message": "this server keeps no files and no batches: that takes --data-dir or --database-url",
+            "message": "this server keeps no files, batches and responses: that takes --data-dir or --database-url",
             "type": "server_error", "param": None, "code": "no_store"}

@@ -62,13 +62,13 @@ async def test_a_newer_schema_is_refused(database: Database, caplog: pytest.LogC
     await set_version(database, "9999")
     database._is_ready = False
     with pytest.raises(StoreError, match="has the schema 9999 of a newer version of this server, which knows those up "
-                                         "to 0001: run the newer version, or name another database"):
+                                         "to 0002: run the newer version, or name another database"):
         await database.prepare()
-    with pytest.raises(StoreUnavailable, match="the store of files and batches can't be used now"):
+    with pytest.raises(StoreUnavailable, match="the store of files, batches and responses can't be used now"):
         await Store(database).batches.page(10, None)
     assert "has the schema 9999" in caplog.text
     database._is_ready = True
-    await set_version(database, "0001")
+    await set_version(database, "0002")
 
 
 @pytest.mark.parametrize(("url", "sentence"), [
@@ -182,7 +182,7 @@ async def test_a_database_that_is_full(tmp_path: Path, caplog: pytest.LogCapture
         pages = (await connection.execute(text("PRAGMA page_count"))).scalar_one()
         await connection.execute(text(f"PRAGMA max_page_count = {pages + 4}"))
     async with store.files.writing() as writer:
-        with pytest.raises(StoreFull, match="there is no room left in the store of files and batches"):
+        with pytest.raises(StoreFull, match="there is no room left in the store of files, batches and responses"):
             await writer.write(b"x" * (1 << 20))
     assert await store.files.page(None, 10, None, True) == ([], False)
     assert failures == [None]
@@ -199,7 +199,7 @@ async def test_a_database_that_goes_away_and_comes_back(
     mortal_postgresql.stop()
     await database.prepare()
     store = Store(database)
-    with pytest.raises(StoreUnavailable, match="the store of files and batches can't be used now"):
+    with pytest.raises(StoreUnavailable, match="the store of files, batches and responses can't be used now"):
         await store.batches.page(10, None)
     mortal_postgresql.start()
     assert await store.batches.page(10, None) == ([], False)

@@ -28,8 +28,10 @@ KEY = "Schlüssel-1"
 COSTLY = {"/", "/generate", "/generate_stream", "/v1/completions", "/v1/chat/completions", "/tokenize",
           "/chat_tokenize", "/invocations", "/vertex", "/v1/load_lora_adapter", "/v1/unload_lora_adapter",
           "/v1/files", "/v1/batches", "/v1/batches/{batch}/cancel", "/v1/messages",
-          "/v1/messages/count_tokens", "/v1/responses", "/v1/responses/input_tokens"}
-STORED = {"/v1/files/{file}", "/v1/files/{file}/content", "/v1/batches/{batch}"}
+          "/v1/messages/count_tokens", "/v1/responses", "/v1/responses/input_tokens",
+          "/v1/responses/{response}/cancel"}
+STORED = {"/v1/files/{file}", "/v1/files/{file}/content", "/v1/batches/{batch}", "/v1/responses/{response}",
+          "/v1/responses/{response}/input_items"}
 PAGE = {"origin": "https://page.example"}
 
 

@@ -1,0 +1,124 @@
+"""Responses that are kept: what goes into the store, and the conversations that go on from there."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from penstock.router.api.openai.storage import known_form
+from penstock.router.api.responses.bodies import AskingBody, Item, ResponseBody
+from penstock.router.api.responses.input_items import own_items
+from penstock.router.errors import ValidationError
+from penstock.router.limits import Limits
+from penstock.router.store.errors import Conflict, StoreFailure
+from penstock.router.store.records import ResponseStatus, StoredResponse
+
+if TYPE_CHECKING:
+    from penstock.router.store.store import Store  # which imports SQLAlchemy
+
+KEEP_SECONDS = 5.0
+"""How long the last event of a response waits for the store."""
+MOST_REFERRED = 100
+"""How many responses the references of one input may lead to."""
+_PREFIXES = {"function_call": "fc", "function_call_output": "fco", "custom_tool_call": "ctc",
+             "custom_tool_call_output": "ctco", "reasoning": "rs"}
+_NEEDED = "that takes --data-dir or --database-url"
+
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """Keeps the response to a body in the store."""
+
+    store: "Store"
+    body: ResponseBody
+
+    async def keep(self, content: dict[str, Any]) -> dict[str, Any]:
+        """Stores a response that has ended, and returns it; one that the store does not take at once is not kept, and
+        says so."""
+        row = StoredResponse(
+            content["id"], content["created_at"], ResponseStatus(content["status"]), self.body.previous_response_id,
+            False, written(self.body, {"input"}), orjson.dumps(content), "")
+        try:
+            async with asyncio.timeout(KEEP_SECONDS):
+                await self.store.responses.add(row)
+        except (StoreFailure, TimeoutError):
+            return {**content, "store": False}
+        return content
+
+
+def written(body: ResponseBody, fields: set[str] | None = None) -> bytes:
+    """Returns a body, or some of its fields, as JSON."""
+    return orjson.dumps(body.model_dump(exclude_unset=True, by_alias=True, include=fields),
+                        option=orjson.OPT_NON_STR_KEYS)
+
+
+async def before(body: AskingBody, store: "Store | None", limits: Limits) -> list[Item]:
+    """Returns the items of the conversation from which a body goes on. Raises ValidationError without a store, and
+    StoreFailure."""
+    id = body.previous_response_id
+    if id is None:
+        return []
+    if store is None:
+        raise ValidationError("`previous_response_id` is for servers that keep responses, and this one does not: send "
+                              f"the whole conversation as `input`, or start it otherwise: {_NEEDED}")
+    try:
+        chain = await store.responses.chain(
+            known_form("response", id, "previous_response_id"), limits.payload_limit, "previous_response_id")
+    except Conflict as error:
+        raise ValidationError(f"`previous_response_id`: {error.reason}") from error
+    unfinished = next((each for each in chain if each.status not in ("completed", "incomplete")), None)
+    if unfinished is not None:
+        raise ValidationError("`previous_response_id` must name a response that has come to its end, as must those "
+                              f"before it. Given: `{unfinished.id}`, which is {unfinished.status}")
+    return [Item.model_validate(item) for item in conversation(chain)]
+
+
+async def resolved(body: ResponseBody, store: "Store | None") -> ResponseBody:
+    """Returns a body with the items to which its input refers. Raises ValidationError for those that are not kept."""
+    items = own_items(body.input)
+    if store is None or not any(item.type == "item_reference" for item in items):
+        return body
+    ids = {item.id or "": _response_of(item.id or "") for item in items if item.type == "item_reference"}
+    if len({*ids.values()}) > MOST_REFERRED:
+        raise ValidationError(f"`input` must not refer to items of more than {MOST_REFERRED} responses. Given: "
+                              f"{len({*ids.values()})}")
+    found: dict[str, Item] = {}
+    for id in {*ids.values()}:
+        response = await store.responses.get(known_form("response", id, "input"), "input")
+        found.update((item["id"], Item.model_validate(item)) for item in conversation([response]))
+    missing = next((id for id in ids if id not in found), None)
+    if missing is not None:
+        raise ValidationError(f"`input` refers to an item that this server does not keep. Given: \"{missing:.80}\"")
+    return body.model_copy(update={"input": [
+        found[item.id or ""] if item.type == "item_reference" else item for item in items]})
+
+
+def _response_of(item_id: str) -> str:
+    """Returns the id of the response to which an item belongs, by the item's id."""
+    return f"resp_{item_id.partition('_')[2].partition('_')[0]}"
+
+
+def conversation(chain: Iterable[StoredResponse]) -> list[dict[str, Any]]:
+    """Returns all items of responses that go on from each other: those that came in, and those that went out."""
+    return [item for response in chain
+            for item in (*came_in(response), *orjson.loads(response.response)["output"])]
+
+
+def came_in(response: StoredResponse) -> list[dict[str, Any]]:
+    """Returns the items of a response's own input, each with an id and a type, and its content in parts."""
+    body = AskingBody.model_validate(orjson.loads(response.request))
+    name = response.id.partition("_")[2]
+    return [_told(item, f"{name}_in{number}") for number, item in enumerate(own_items(body.input))]
+
+
+def _told(item: Item, name: str) -> dict[str, Any]:
+    told = item.model_dump(exclude_unset=True)
+    kind = item.type or "message"
+    if kind == "message" and isinstance(item.content, str):
+        part = "output_text" if item.role == "assistant" else "input_text"
+        told["content"] = [{"type": part, "text": item.content, **({"annotations": []} if part[0] == "o" else {})}]
+    return {"id": f"{_PREFIXES.get(kind, 'msg')}_{name}", "type": kind,
+            **({"status": "completed"} if kind != "reasoning" else {}),
+            **{key: value for key, value in told.items() if value is not None}}
