@@ -44,7 +44,7 @@ class AnswerForm:
 
     def parser(self) -> AnswerParser:
         """Returns a new parser of one answer."""
-        return TextParser() if self.calls is None else CallParser(self.calls)
+        return TextParser() if self.calls is None else CallParser(self.calls, self.offer)
 
 
 PLAIN_FORM = AnswerForm()

@@ -8,7 +8,8 @@ from penstock.router.chat import tools_prompt
 from penstock.router.chat.messages import Message, read_messages
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.chat.tools import Offer
-from penstock.router.chat.tools_format import PLAIN, CallFormat, native_format
+from penstock.router.chat.tools_families import PLAIN, native_format
+from penstock.router.chat.tools_format import CallFormat
 from penstock.router.errors import ValidationError
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from penstock.router.errors import ToolError
+from penstock.router.grammar.spec import GrammarSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,11 @@ class Tool:
     is_strict: bool = False
     told: dict[str, Any] = field(default_factory=dict)
     """The whole tool, as templates that take tools are told of it."""
+    is_custom: bool = False
+    """Whether a call has a text of any form instead of arguments. Its parameters are one text then, `input`, for models
+    that write a call of it as of a function."""
+    grammar: GrammarSpec | None = None
+    """The form of a custom tool's text."""
 
 
 @dataclass(frozen=True, slots=True)

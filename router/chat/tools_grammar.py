@@ -5,111 +5,98 @@ text that begins no call, or calls: decided where the format's marker is complet
 an answer begins as a call does. So an answer in JSON that is no call remains possible.
 """
 
-from collections.abc import Sequence
-from functools import lru_cache
+import re
+from collections.abc import Iterator, Mapping
 
 import orjson
 
 from penstock.router.chat.tools import Offer, Tool
-from penstock.router.chat.tools_format import NAME, CallFormat
-from penstock.router.grammar.compiler import MAX_SOURCE, check_schema, expression
+from penstock.router.chat.tools_format import NAME, WORD, CallFormat, Keywords
+from penstock.router.chat.tools_grammar_parts import arguments_rules
+from penstock.router.chat.tools_lark import ANY_TEXT, Lark, regex
+from penstock.router.grammar.compiler import expression
 from penstock.router.grammar.matcher import GrammarError
-from penstock.router.grammar.schema import prepare
 from penstock.router.grammar.spec import GrammarSpec
 
-MAX_CHECKED = 256
-"""How many schemas' checks are remembered, of schemas of at most MAX_SOURCE characters."""
-_ITEM, _KEY = ", ?", ": ?"
-"""Regular expressions for what separates items, and keys from values: models have seen both ways."""
-_TEXT = r"TEXT: /(.|\n)*/"
-_NO_CALL = r'TEXT: /(.|\n)*/ & ~/\s*\{\s*"name"\s*:(.|\n)*/'
-_OPENING = r'OPENING: /\s*\{\s*"name"\s*:\s*/'
+_BARE = re.compile(r"[\w./$@-]+")
+"""Names that a format can have without quotes."""
 
 
 def tools_grammar(
-    call_format: CallFormat, offer: Offer, marker_id: int | None = None, form: GrammarSpec | None = None
+    call_format: CallFormat, offer: Offer, mark_ids: Mapping[str, int] | None = None,
+    form: GrammarSpec | None = None,
 ) -> GrammarSpec:
-    """Returns the grammar of answers to an offer. `marker_id` is the special token that is the format's marker, if it
-    is one. With a `form`, for formats with a marker, an answer has this form, or is calls with no text before them.
+    """Returns the grammar of answers to an offer. `mark_ids` are the ids of tokens that grammars know by ids alone and
+    whose texts are parts of the format. With a `form`, for formats with a marker, an answer has this form, or is calls
+    with no text before them.
 
-    A GrammarError names a strict tool whose schema can't be compiled, or says what is wrong with the form.
+    A GrammarError names a strict tool whose schema can't be compiled, or says what is wrong with the form or a name.
     """
-    more = f"({_text(call_format.separator)} call)*" if offer.is_parallel else ""
-    rest = f"{more} {_text(call_format.end)}"
-    header_start, _, after_name = call_format.header.partition(NAME)
-    rules = [f"call: {_text(header_start)} named", *_named(call_format, after_name.removesuffix("{"), offer.tools)]
-    if not call_format.marker:
-        start = f"call {rest}" if offer.must_call else f"TEXT | OPENING named {rest}"
-        rules += [_NO_CALL, _OPENING]
+    lark = Lark(mark_ids or {})
+    more = f"({lark.text(call_format.separator)} call)*" if offer.is_parallel else ""
+    rest = f"{more} {lark.text(call_format.end)}"
+    rules = [f"call: {lark.text(_name_parts(call_format)[0])} named", *_named(call_format, lark, offer)]
+    if call_format.marker:
+        start, further = _marked(call_format, lark, rest, offer.must_call, form)
     else:
-        after_marker = f"{_text(call_format.begin.removeprefix(call_format.marker))} call {rest}"
-        marker = _text(call_format.marker) if marker_id is None else f"<[{marker_id}]>"
-        if offer.must_call:
-            start = f"{marker} {after_marker}"
-        elif form is not None:
-            start = f"form | {marker} {after_marker}"
-            rules.append(f"form: {expression(form)}")
-        else:
-            start = f"TEXT | marked {after_marker}"
-            rules += [_TEXT, f"marked[lazy]: TEXT {marker}" if marker_id is None else f"marked: TEXT {marker}"]
-    return GrammarSpec("lark", "\n".join([f"start: {start}", *rules]))
+        start, further = _bare(call_format, rest, offer.must_call)
+    return GrammarSpec("lark", "\n".join([f"start: {start}", *rules, *further]))
 
 
-def _named(call_format: CallFormat, after_name: str, tools: Sequence[Tool]) -> list[str]:
-    """Returns rules for the rest of a call, from the function's name on."""
-    names, close = [f"function_{number}" for number in range(len(tools))], _text(call_format.close)
-    return [f"named: {' | '.join(names)}", *(
-        f"{name}: {_text(orjson.dumps(tool.name).decode() + after_name)} %json {_arguments(tool)} {close}"
-        for name, tool in zip(names, tools, strict=True))]
+def _marked(
+    call_format: CallFormat, lark: Lark, rest: str, must_call: bool, form: GrammarSpec | None
+) -> tuple[str, list[str]]:
+    """Returns the rule of answers of a format with a marker, and further ones that it needs."""
+    marker, opened = call_format.marker, call_format.opened
+    after_marker = f"{lark.text(call_format.begin.removeprefix(marker))} call {rest}"
+    first = f"{lark.text(marker.removeprefix(opened))} {after_marker}"
+    prose = lark.text(call_format.prose.removeprefix(opened))
+    if must_call:
+        return first, []
+    if form is not None:
+        return f"{prose} form | {first}", [f"form: {expression(form)}"]
+    marked, rule = lark.until("marked", "TEXT", marker)
+    start = f"{prose} TEXT | {prose} {marked} {after_marker}" + (f" | {first}" if opened else "")
+    return start, [f"TEXT: {ANY_TEXT}", rule]
 
 
-def _arguments(tool: Tool) -> str:
-    """Returns the schema as it is compiled; any object's if this one can't be compiled and need not be.
-
-    An empty list of properties means that there are none.
-    """
-    closed = {"additionalProperties": False} if tool.parameters.get("properties") == {} else {}
-    try:
-        return _checked(orjson.dumps({**closed, **tool.parameters, "type": "object"}).decode())
-    except GrammarError as error:
-        if tool.is_strict:
-            raise GrammarError(f"the parameters of the function {tool.name!r}: {error}") from error
-        return _ANY_OBJECT
+def _bare(call_format: CallFormat, rest: str, must_call: bool) -> tuple[str, list[str]]:
+    """Returns the rule of answers of a format without a marker, and further ones that it needs."""
+    before, _ = _name_parts(call_format)
+    if must_call:
+        return f"{_quoted_begin(call_format)} call {rest}", []
+    words = re.findall(r'"\w+"|\S', call_format.begin + before)
+    opening = r"\s*".join(["", *map(regex, words), ""])
+    call = opening + (r"[\w.]+\(" if isinstance(call_format.arguments, Keywords) else "")
+    return f"TEXT | OPENING named {rest}", [f"TEXT: {ANY_TEXT} & ~/{call}(.|\\n)*/", f"OPENING: /{opening}/"]
 
 
-def _checked(source: str) -> str:
-    """Returns the schema as it stands in a grammar; GrammarError if it can't be compiled."""
-    outcome = _check_once(source) if len(source) <= MAX_SOURCE else _check(source)
-    if isinstance(outcome, GrammarError):
-        raise GrammarError(str(outcome))
-    return outcome
+def _quoted_begin(call_format: CallFormat) -> str:
+    return Lark({}).text(call_format.begin)
 
 
-def _check(source: str) -> str | GrammarError:
-    try:
-        prepared = _prepare(source)
-        if len(prepared) <= MAX_SOURCE:  # longer ones are refused, or left out, with all of the grammar
-            check_schema(prepared)
-    except GrammarError as error:
-        return GrammarError(str(error))  # one that was raised would keep all that its frames hold
-    return _without_operators(prepared)
+def _name_parts(call_format: CallFormat) -> tuple[str, str]:
+    """Returns the texts of the header before and behind the name."""
+    before, _, behind = call_format.header.partition(NAME if NAME in call_format.header else WORD)
+    return before, behind
 
 
-_check_once = lru_cache(maxsize=MAX_CHECKED)(_check)
-"""Clients offer the same tools with every request of a conversation."""
+def _named(call_format: CallFormat, lark: Lark, offer: Offer) -> Iterator[str]:
+    """Yields rules for the rest of a call, from the function's name on."""
+    names = [f"function_{number}" for number in range(len(offer.tools))]
+    yield f"named: {' | '.join(names)}"
+    behind, close = _name_parts(call_format)[1], lark.text(call_format.close)
+    for name, tool in zip(names, offer.tools, strict=True):
+        arguments, rules = arguments_rules(name, tool, call_format, lark)
+        yield f"{name}: {lark.text(_written(tool, call_format) + behind)} {arguments} {close}"
+        yield from rules
 
 
-def _prepare(source: str) -> str:
-    return prepare(source, _ITEM, _KEY)
-
-
-def _text(text: str) -> str:
-    return _without_operators(orjson.dumps(text).decode()) if text else ""
-
-
-def _without_operators(json: str) -> str:
-    """Escapes the characters of a JSON string that are operators in Lark's notation."""
-    return json.replace("&", "\\u0026").replace("~", "\\u007e")
-
-
-_ANY_OBJECT = _prepare('{"type":"object"}')
+def _written(tool: Tool, call_format: CallFormat) -> str:
+    """Returns the name of a tool as calls have it."""
+    if NAME in call_format.header:
+        return orjson.dumps(tool.name).decode()
+    if not _BARE.fullmatch(tool.name):
+        raise GrammarError(f"the name of the function {tool.name!r}: this model's calls have letters, digits and "
+                           "the characters ./$@_- in names")
+    return tool.name

@@ -1,13 +1,17 @@
 """Splits an answer's text, in pieces of any size, into content and calls of tools. Pure. Text that is no call in the
-format is content, as it is. A call is given as soon as its arguments begin, and these as the model wrote them, even if
-the answer ends within them."""
+format is content, as it is. A call is given as soon as its arguments begin, and these as they come, even if the answer
+ends within them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum, auto
 
 from penstock.router.chat.deltas import Arguments, CallBegin, CallEnd, Content, Delta
-from penstock.router.chat.tools_format import CallFormat
-from penstock.router.chat.tools_pattern import Match, NoMatch, match
+from penstock.router.chat.tools import Offer, Tool
+from penstock.router.chat.tools_format import CallFormat, Keywords, Tagged
+from penstock.router.chat.tools_literals import KeywordsReader
+from penstock.router.chat.tools_pattern import Match, NoMatch, match, match_any
+from penstock.router.chat.tools_readers import InputReader, ObjectReader, RawReader, Read, Reader, State, held_back
+from penstock.router.chat.tools_tagged import TaggedReader
 
 MAX_HEADER = 1024
 """The most characters from where a call may begin to its arguments; what is longer is content."""
@@ -32,12 +36,16 @@ class _Place(Enum):
 class CallParser:
     """Takes the pieces of one answer; the deltas, joined, depend on the text alone and not on how it was cut."""
 
-    def __init__(self, call_format: CallFormat) -> None:
+    def __init__(self, call_format: CallFormat, offer: Offer | None = None) -> None:
+        """Takes the tools that may be called, whose schemas tell the types of values that stand as text."""
         self._format = call_format
+        self._tools = {tool.name: tool for tool in offer.tools} if offer is not None else {}
         self._place = _Place.TEXT
-        self._text = ""
+        self._text = call_format.opened
         """The text that is not decided yet."""
-        self._braces = _Braces()
+        self._num_opened = len(call_format.opened)
+        """How many of its first characters are no part of the answer, but of the prompt."""
+        self._reader: Reader = ObjectReader()
         self.num_calls = 0
 
     def push(self, piece: str) -> list[Delta]:
@@ -47,7 +55,11 @@ class CallParser:
 
     def finish(self) -> list[Delta]:
         """Takes the answer's end, and returns what was held back. White space after a call is dropped."""
-        rest, self._text = self._text, ""
+        if self._place is _Place.ARGUMENTS:
+            return list(self._given(self._reader.finish(self._text)))
+        if self._place is _Place.BETWEEN:
+            self._take(max((end.end for end in self._whole_ends()), default=0))
+        rest, self._text = self._text[self._num_opened:], ""
         is_dropped = self._place is _Place.CLOSE or (self.num_calls and not rest.strip())
         return [] if is_dropped or not rest else [Content(rest)]
 
@@ -66,98 +78,123 @@ class CallParser:
         at = self._next_marker()
         start = at - min(MAX_BLANKS, at - len(self._text[:at].rstrip()))
         if start:
-            yield Content(self._take(start))
+            yield from self._content(start)
             at -= start
         if at == len(self._text):
             return
-        found = self._try(self._format.begin + self._format.header, at)
+        prose = self._format.prose
+        if prose and self._text.startswith(prose, at):
+            yield from self._content(at)
+            self._take(len(prose))
+            self._num_opened = 0
+            return
+        is_open = prose.startswith(self._text[at:])
+        found = NoMatch.NOT_YET if is_open else self._call(self._format.firsts, at)
         if isinstance(found, Match):
             yield self._begin_call(found)
         elif found is NoMatch.NEVER and self._format.marker:
-            yield Content(self._take(at + 1))
+            yield from self._content(at + 1)
         elif found is NoMatch.NEVER:
             self._place = _Place.ONLY_TEXT
 
     def _next_marker(self) -> int:
         """Returns where the marker, or as much of it as there is, begins; the length of the text if it is nowhere."""
-        text, marker = self._text, self._format.marker
-        at = text.find(marker)
-        if at >= 0:
-            return at
-        sizes = range(min(len(marker) - 1, len(text)), 0, -1)
-        return len(text) - next((size for size in sizes if text.endswith(marker[:size])), 0)
+        at = self._text.find(self._format.marker)
+        return at if at >= 0 else len(self._text) - held_back(self._text, self._format.marker)
 
     def _in_arguments(self) -> Iterator[Delta]:
-        end, index = self._braces.end(self._text), self.num_calls - 1
-        yield Arguments(index, self._take(end))
-        if end is not None:
+        yield from self._given(self._reader.read(self._text))
+
+    def _given(self, read: Read) -> Iterator[Delta]:
+        """Yields the progress of a reader as deltas."""
+        self._take(read.used)
+        if read.text:
+            yield Arguments(self.num_calls - 1, read.text)
+        if read.state is State.WHOLE:
+            yield CallEnd(self.num_calls - 1)
             self._place = _Place.CLOSE
-            yield CallEnd(index)
+        elif read.state is State.BROKEN:
+            self._place = self._after_calls()
 
     def _in_close(self) -> Iterator[Delta]:
-        found = self._try(self._format.close)
+        found = self._try(self._format.closes)
         if found is not NoMatch.NOT_YET:
             self._place = _Place.BETWEEN
-        if isinstance(found, Match):
+        if isinstance(found, Match) and self._format.close:
             self._take(found.end)
         return iter(())
 
     def _between(self) -> Iterator[Delta]:
         """Yields the next call, or finds the end of all calls, after which there may be content."""
-        found = self._try(self._format.separator + self._format.header)
+        found = self._call(self._format.nexts)
         if isinstance(found, Match):
             yield self._begin_call(found)
         elif found is NoMatch.NEVER:
-            end = match(self._format.end, self._text)
-            if self._format.end and isinstance(end, Match):
+            end = self._try(self._format.ends)
+            if isinstance(end, Match):
                 self._take(end.end)
-            self._place = _Place.TEXT if self._format.marker else _Place.ONLY_TEXT
+            if end is not NoMatch.NOT_YET:
+                self._place = self._after_calls()
+
+    def _whole_ends(self) -> Iterator[Match]:
+        found = (match(end, self._text) for end in self._format.ends)
+        return (end for end in found if isinstance(end, Match))
+
+    def _after_calls(self) -> _Place:
+        return _Place.TEXT if self._format.marker else _Place.ONLY_TEXT
 
     def _in_only_text(self) -> Iterator[Delta]:
-        yield Content(self._take(None))
+        yield from self._content(len(self._text))
 
-    def _take(self, end: int | None) -> str:
+    def _content(self, end: int) -> Iterator[Delta]:
+        """Yields the text up to a place, without what the prompt had of it."""
+        text = self._take(end)[self._num_opened:]
+        self._num_opened = max(0, self._num_opened - end)
+        if text:
+            yield Content(text)
+
+    def _take(self, end: int) -> str:
         """Removes and returns the decided text."""
-        end = len(self._text) if end is None else end
         taken, self._text = self._text[:end], self._text[end:]
         return taken
 
-    def _try(self, pattern: str, at: int = 0) -> Match | NoMatch:
-        """Matches a pattern; what does not match within the length of a header never does, however the text was cut."""
+    def _call(self, patterns: Iterable[str], at: int = 0) -> Match | NoMatch:
+        """Looks for the beginning of a call. One with raw text is of a custom tool."""
+        found = self._try(patterns, at)
+        if isinstance(found, Match) and found.end == found.here and self._format.raw_close is not None:
+            tool = self._tools.get(found.name)
+            return found if tool is not None and tool.is_custom else NoMatch.NEVER
+        return found
+
+    def _try(self, patterns: Iterable[str], at: int = 0) -> Match | NoMatch:
+        """Matches patterns; what does not match within the length of a header never does, however the text was cut."""
         text = self._text[:at + MAX_HEADER]
-        found = match(pattern, text, at)
+        found = match_any(patterns, text, at)
         return NoMatch.NEVER if found is NoMatch.NOT_YET and len(text) == at + MAX_HEADER else found
 
     def _begin_call(self, found: Match) -> CallBegin:
-        """Returns the beginning of a call; the arguments' first character, with which the match ends, stays
-        undecided."""
-        self._take(found.end - 1)
+        """Returns the beginning of a call, whose arguments stay undecided."""
+        self._take(found.here)
+        self._num_opened = 0
         self._place = _Place.ARGUMENTS
-        self._braces = _Braces()
+        self._reader = reader_of(self._format, self._tools.get(found.name))
         self.num_calls += 1
-        return CallBegin(self.num_calls - 1, found.name)
+        return CallBegin(self.num_calls - 1, found.name, found.id)
 
 
-class _Braces:
-    """Looks for the end of a JSON object that comes in pieces."""
-
-    def __init__(self) -> None:
-        self._depth = 0
-        self._is_string = False
-        self._is_escaped = False
-
-    def end(self, piece: str) -> int | None:
-        """Returns where in the piece the object ends; None if it goes on."""
-        for position, character in enumerate(piece):
-            if self._is_escaped:
-                self._is_escaped = False
-            elif self._is_string:
-                self._is_escaped = character == "\\"
-                self._is_string = character != '"'
-            elif character == '"':
-                self._is_string = True
-            elif character in "{}":
-                self._depth += 1 if character == "{" else -1
-                if not self._depth:
-                    return position + 1
-        return None
+def reader_of(call_format: CallFormat, tool: Tool | None) -> Reader:
+    """Returns a reader of the arguments of one call; the tool is None if it was not offered."""
+    reader: Reader
+    match call_format.arguments:
+        case Tagged() as tagged:
+            reader = TaggedReader(tagged, call_format.close_marks, {} if tool is None else tool.parameters)
+        case Keywords():
+            reader = KeywordsReader()
+        case None:
+            reader = ObjectReader()
+    if tool is None or not tool.is_custom:
+        return reader
+    if call_format.raw_close is None:
+        return InputReader(reader, None)
+    header = call_format.header
+    return InputReader(reader, RawReader(header[len(header.rstrip()):], call_format.raw_close))

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.router.chat.tools import Tool
-from penstock.router.chat.tools_format import NAME, PLAIN
+from penstock.router.chat.tools_families import PLAIN
+from penstock.router.chat.tools_format import NAME
 
 Message = dict[str, Any]
 
@@ -44,6 +45,6 @@ def calls_as_text(message: Message) -> Message:
 
 
 def _call(name: str, arguments: str | dict[str, Any]) -> str:
-    header = PLAIN.header.removesuffix("{").replace(NAME, json.dumps(name, ensure_ascii=False))
+    header = PLAIN.header.replace(NAME, json.dumps(name, ensure_ascii=False))
     arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
     return header + json.dumps(arguments, ensure_ascii=False) + PLAIN.close

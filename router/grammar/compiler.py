@@ -152,6 +152,13 @@ def check_schema(prepared: str) -> None:
         raise _reason(in_one_sentence(error), "json")
 
 
+def check_expression(name: str, rules: str) -> None:
+    """Raises GrammarError if rules in Lark's notation, of which `name` is the first, can't be compiled."""
+    error = LLMatcher.validate_grammar(LLMatcher.grammar_from_lark(f"start: {name}\n{rules}"))
+    if error:
+        raise _reason(in_one_sentence(error), "lark")
+
+
 def _reason(error: GrammarError, kind: str) -> GrammarError:
     """Returns the error in the words of what the client wrote, not of the notation that it was put into."""
     message = str(error)

@@ -111,6 +111,12 @@ class Tokenizer:
         """Returns the id of a token that was added to the vocabulary whole, special or not, if `text` is one."""
         return self._id_of_added.get(text)
 
+    def marks(self, text: str) -> dict[str, int]:
+        """Returns the marks whose texts are parts of `text`, with their ids: special tokens, and added ones in angle
+        brackets, which grammars can allow by their ids alone."""
+        return {part: token_id for part, token_id in self._id_of_added.items() if part and part in text and (
+            token_id in self._special_ids or (part.startswith("<") and part.endswith(">")))}
+
     def most_memory(self, longest: int) -> int:
         """Returns how many bytes processes take at the most for texts of up to `longest` bytes."""
         size = os.fstat(self._opened()).st_size

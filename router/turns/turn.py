@@ -1,6 +1,7 @@
 """A turn of a conversation that is to be answered: one neutral request, which each API makes of its own body."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.router.chat.answer_form import PLAIN_FORM, AnswerForm
@@ -40,9 +41,9 @@ class Turn:
         """Returns what is generated, and the form of its answers. A RouterError names the field that is refused."""
         prompt, conversation = await self.dialogue.written(service)
         calls = conversation.call_format
-        marker_id = None if calls is None else service.tokenizer.special_id(calls.marker)
+        mark_ids = {} if calls is None else service.tokenizer.marks(calls.texts)
         common = self.parameters
-        grammar, form = await _shape(conversation, common.grammar, marker_id, service)
+        grammar, form = await _shape(conversation, common.grammar, mark_ids, service)
         shown = shown_ids(
             service, common, skip_special_tokens=self.skips_special, keep_stop=self.keeps_stop)
         return GenerationSpec(
@@ -56,14 +57,14 @@ class Turn:
             has_openai_penalties=True,
             raw_logprobs=True,
             wants_prompt_logprobs=self.wants_prompt_logprobs,
-            shown_ids=shown | (frozenset() if marker_id is None else frozenset({marker_id})),
+            shown_ids=shown.union(mark_ids.values()),
             adapter=service.adapters.named(self.model),
             names=self.names,
             fills_context=self.fills_context), form
 
 
 async def _shape(
-    conversation: Conversation, asked: GrammarSpec | None, marker_id: int | None, service: Service
+    conversation: Conversation, asked: GrammarSpec | None, mark_ids: Mapping[str, int], service: Service
 ) -> tuple[GrammarSpec | None, AnswerForm]:
     """Returns the grammar of the answer, and the form in which it is read.
 
@@ -81,7 +82,7 @@ async def _shape(
         if service.grammars is None:
             return asked, PLAIN_FORM if asked else form
     try:
-        grammar = await asyncio.to_thread(tools_grammar, calls, offer, marker_id, asked)
+        grammar = await asyncio.to_thread(tools_grammar, calls, offer, mark_ids, asked)
     except GrammarError as error:
         raise ValidationError(f"grammar is not valid: {error}", param="tools") from error
     if offer.must_call or len(grammar.source) <= MAX_SOURCE:

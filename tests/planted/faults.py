@@ -173,8 +173,8 @@ FAULTS = (
           "else words.all_but_ends", "else None", _THINKING),
     Fault("api", "choice-not-escaped", "router/grammar/forms.py",
           r'frozenset(r"\.+*?()|', r'frozenset(r"\+*?()|', ("tests/router/grammar/test_forms.py",)),
-    Fault("api", "quote-escaped-in-arguments", "router/chat/tools_parser.py",
-          'self._is_escaped = character == "\\\\"', "self._is_escaped = False",
+    Fault("api", "quote-escaped-in-arguments", "router/chat/tools_readers.py",
+          'elif character == "\\\\":', "elif False:",
           ("tests/router/chat/test_tools_parser.py",)),
 
     Fault("adapters", "unloaded-in-use", "router/scheduling/residency.py",

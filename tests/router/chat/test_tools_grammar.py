@@ -1,22 +1,23 @@
 """Grammars of answers with tools: what they accept, and that the parser reads all of it as it was meant."""
 
-import json
+import dataclasses
 import random
 from collections.abc import Iterator
 
 import jsonschema
 import pytest
 
-from penstock.router.chat import tools_grammar as module
-from penstock.router.chat.deltas import Arguments, CallBegin, Content
+from penstock.router.chat import tools_schemas as module
+from penstock.router.chat.deltas import CallBegin
 from penstock.router.chat.tools import Offer, Tool
-from penstock.router.chat.tools_format import FORMATS, CallFormat
+from penstock.router.chat.tools_families import FORMATS
+from penstock.router.chat.tools_format import NAME, CallFormat
 from penstock.router.chat.tools_grammar import tools_grammar
-from penstock.router.chat.tools_parser import CallParser
 from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.grammar.spec import GrammarSpec
-from tests.router.grammar.grammar_driver import EOS_ID, TOKENIZER, accepts, allows, make_compiler
+from tests.router.chat.tool_calls import calls_of, content_of, one, parse
+from tests.router.grammar.grammar_driver import accepts, draw, make_compiler
 
 TOOLS = (
     Tool("weather", "Of a city.", {
@@ -26,6 +27,8 @@ TOOLS = (
     Tool('a "b" & ~c', None, {"type": "object", "properties": {"is": {"type": "boolean"}}}),
     Tool("none", None, {"type": "object", "properties": {}}),
 )
+BARE_TOOLS = (TOOLS[0], dataclasses.replace(TOOLS[1], name="a-b.c/d"), TOOLS[2])
+HERMES = next(form for form in FORMATS if form.name == "hermes")
 
 
 @pytest.fixture(scope="module")
@@ -35,17 +38,18 @@ def compiler() -> Iterator[GrammarCompiler]:
     compiler.close()
 
 
-def call(form: CallFormat, name: str, arguments: str) -> str:
-    return f'{{"name": {json.dumps(name)}, "{form.key}": {arguments}{form.close}'
+JSON_FORMS = [form for form in FORMATS if form.name in ("hermes", "mistral", "llama", "xlam", "deepseek_v3")
+              and NAME in form.header]
+"""Forms in which a name may be any text."""
 
 
-@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+@pytest.mark.parametrize("form", JSON_FORMS, ids=lambda form: form.models)
 async def test_what_is_accepted(compiler: GrammarCompiler, form: CallFormat) -> None:
-    one = call(form, "weather", '{"city": "Rome"}')
-    other = call(form, 'a "b" & ~c', '{"is":true}')
-    single, both = form.begin + one + form.end, form.begin + one + form.separator + other + form.end
-    broken = [form.begin + call(form, "weather", "{}") + form.end, form.begin + call(form, "other", "{}") + form.end,
-              form.begin + call(form, "weather", '{"city": "Oslo"}') + form.end]
+    first = one(form, "weather", '{"city": "Rome"}')
+    other = one(form, 'a "b" & ~c', '{"is":true}')
+    single, both = form.begin + first + form.end, form.begin + first + form.separator + other + form.end
+    broken = [form.begin + one(form, "weather", "{}") + form.end, form.begin + one(form, "other", "{}") + form.end,
+              form.begin + one(form, "weather", '{"city": "Oslo"}') + form.end]
     texts = ["Hi.", "", '{"a": 1}', '{"name"', single, both, *broken, single + "x"]
 
     async def accepted(offer: Offer) -> list[str]:
@@ -62,52 +66,43 @@ async def test_what_is_accepted(compiler: GrammarCompiler, form: CallFormat) -> 
         assert not accepts(grammar, "So:\n" + form.begin + "nothing")
 
 
-@pytest.mark.parametrize("form", [form for form in FORMATS if form.marker], ids=lambda form: form.name)
+@pytest.mark.parametrize("form", [form for form in JSON_FORMS if form.marker], ids=lambda form: form.name)
 @pytest.mark.parametrize("spec", [
     GrammarSpec("json", '{"properties": {"a": {"const": "~&<"}}, "required": ["a"]}'),
     GrammarSpec("regex", r'\{"a":"~&[<]"\}'), GrammarSpec("lark", 'start: "{" a\na: /"a":/ "\\"~&<\\"}"')],
     ids=lambda spec: spec.kind)
 async def test_a_call_or_another_form(compiler: GrammarCompiler, form: CallFormat, spec: GrammarSpec) -> None:
-    single = form.begin + call(form, "weather", '{"city": "Rome"}') + form.end
+    single = form.begin + one(form, "weather", '{"city": "Rome"}') + form.end
     grammar = await compiler.compile(tools_grammar(form, Offer(TOOLS), form=spec))
     texts = ['{"a":"~&<"}', single, "Hi.", "", "{}", '{"a":"~&<"}' + single, "So: " + single,
-             form.begin + call(form, "other", "{}") + form.end]
+             form.begin + one(form, "other", "{}") + form.end]
     assert [text for text in texts if accepts(grammar, text)] == ['{"a":"~&<"}', single]
 
 
-@pytest.mark.parametrize("marker_id", [None, 1])
+@pytest.mark.parametrize("is_marked", [False, True])
 @pytest.mark.parametrize("must_call", [False, True])
-@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.models)
 async def test_the_parser_reads_what_the_grammar_accepts(
-    compiler: GrammarCompiler, form: CallFormat, must_call: bool, marker_id: int | None
+    compiler: GrammarCompiler, form: CallFormat, must_call: bool, is_marked: bool
 ) -> None:
     """Answers of a model that takes any allowed token, with a bias to ends. A special token stands in for a marker."""
-    grammar = await compiler.compile(tools_grammar(form, Offer(TOOLS, must_call), marker_id if form.marker else None))
+    offer = Offer(TOOLS if NAME in form.header else BARE_TOOLS, must_call)
+    mark_ids = {form.marker: 1} if is_marked and form.marker != form.opened else {}
+    grammar = await compiler.compile(tools_grammar(form, offer, mark_ids))
     dice, num_calls = random.Random(0), 0
-    schemas = {tool.name: tool.parameters for tool in TOOLS}
+    schemas = {tool.name: tool.parameters for tool in offer.tools}
     for _ in range(8):
-        matcher, parser, ids = grammar.start(), CallParser(form), []
-        while not matcher.is_complete and len(ids) < 250:
-            mask = matcher.mask()
-            allowed = [token_id for token_id in range(8 * len(mask)) if allows(mask, token_id)]
-            token_id = EOS_ID if EOS_ID in allowed and dice.random() < 0.3 else dice.choice(allowed)
-            if token_id == EOS_ID:
-                break
-            matcher.push(token_id)
-            ids.append(token_id)
-        if len(ids) == 250:
+        text = draw(grammar, dice, 250)
+        if text is None:
             continue
-        text = TOKENIZER.decode(ids, skip_special_tokens=False).replace("<|im_start|>", form.marker)
-        deltas = parser.push(text) + parser.finish()
-        names = [delta.name for delta in deltas if isinstance(delta, CallBegin)]
-        for number, name in enumerate(names):
-            arguments = "".join(delta.text for delta in deltas
-                                if isinstance(delta, Arguments) and delta.index == number)
-            jsonschema.validate(json.loads(arguments), {"type": "object", **schemas[name]})
-        assert must_call <= bool(names)
-        if must_call:
-            assert not any(isinstance(delta, Content) for delta in deltas)
-        num_calls += len(names)
+        deltas = parse(form, text.replace("<|im_start|>", form.marker), offer=offer)
+        calls = calls_of(deltas)
+        for name, arguments in calls:
+            jsonschema.validate(arguments, {"type": "object", **schemas[name]})
+        assert len(calls) == sum(isinstance(delta, CallBegin) for delta in deltas)
+        assert must_call <= bool(calls)
+        assert not (must_call and content_of(deltas))
+        num_calls += len(calls)
     assert num_calls or not must_call
 
 
@@ -119,10 +114,10 @@ async def test_the_parser_reads_what_the_grammar_accepts(
 ], ids=str)
 def test_schemas_that_cannot_be_compiled(part: dict[str, object], words: str) -> None:
     schema = {"type": "object", "properties": {"a": part}}
-    lax = tools_grammar(FORMATS[0], Offer((Tool("f", None, schema),)))
-    assert lax == tools_grammar(FORMATS[0], Offer((Tool("f", None, {}),)))
+    lax = tools_grammar(HERMES, Offer((Tool("f", None, schema),)))
+    assert lax == tools_grammar(HERMES, Offer((Tool("f", None, {}),)))
     with pytest.raises(GrammarError, match=f"the parameters of the function 'f': {words}"):
-        tools_grammar(FORMATS[0], Offer((Tool("f", None, schema, is_strict=True),)))
+        tools_grammar(HERMES, Offer((Tool("f", None, schema, is_strict=True),)))
 
 
 def test_a_schema_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,14 +131,14 @@ def test_a_schema_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(module, "check_schema", check)
     schema = {"type": "object", "properties": {"checked_once": {"type": "integer"}}}
-    first = tools_grammar(FORMATS[0], Offer((Tool("f", None, schema), Tool("g", None, schema))))
-    assert tools_grammar(FORMATS[0], Offer((Tool("f", "Other words.", schema), Tool("g", None, schema)))) == first
+    first = tools_grammar(HERMES, Offer((Tool("f", None, schema), Tool("g", None, schema))))
+    assert tools_grammar(HERMES, Offer((Tool("f", "Other words.", schema), Tool("g", None, schema)))) == first
     assert len(checked) == 1
     broken = {"type": "object", "properties": {"broken": {"type": "integer"}}}
     for name in ("f", "g"):
-        assert "broken" not in tools_grammar(FORMATS[0], Offer((Tool(name, None, broken),))).source
+        assert "broken" not in tools_grammar(HERMES, Offer((Tool(name, None, broken),))).source
         with pytest.raises(GrammarError, match=f"the function '{name}': a fault"):
-            tools_grammar(FORMATS[0], Offer((Tool(name, None, broken, is_strict=True),)))
+            tools_grammar(HERMES, Offer((Tool(name, None, broken, is_strict=True),)))
     assert len(checked) == 2
 
 
@@ -157,9 +152,9 @@ def test_few_schemas_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "check_schema", lambda prepared: None)
     for number in range(2 * module.MAX_CHECKED):
         schema = {"type": "object", "properties": {f"remembered_{number}": {}}}
-        tools_grammar(FORMATS[0], Offer((Tool("f", None, schema),)))
+        tools_grammar(HERMES, Offer((Tool("f", None, schema),)))
     assert module._check_once.cache_info().currsize == module.MAX_CHECKED
     long = {"type": "object", "properties": {"a": {"const": "x" * (module.MAX_SOURCE + 1)}}}
     misses = module._check_once.cache_info().misses
-    tools_grammar(FORMATS[0], Offer((Tool("f", None, long),)))
+    tools_grammar(HERMES, Offer((Tool("f", None, long),)))
     assert module._check_once.cache_info().misses == misses

@@ -8,25 +8,14 @@ import pytest
 from hypothesis import example, given, settings, strategies
 
 from penstock.router.chat.deltas import Arguments, CallBegin, CallEnd, Content, Delta
-from penstock.router.chat.tools_format import FORMATS, CallFormat, native_format
+from penstock.router.chat.tools_families import FORMATS, native_format
+from penstock.router.chat.tools_format import CallFormat
 from penstock.router.chat.tools_parser import MAX_BLANKS, MAX_HEADER, CallParser
+from tests.router.chat.tool_calls import one, parse
 
-HERMES, MISTRAL, LLAMA = FORMATS
+HERMES, MISTRAL, LLAMA = (
+    next(form for form in FORMATS if form.name == name) for name in ("hermes", "mistral", "llama"))
 ONE = '{"city": "P}\\"aris"}'
-
-
-def joined(deltas: list[Delta]) -> list[Delta]:
-    """With neighbours of one kind as one."""
-    whole: list[Delta] = []
-    for delta in deltas:
-        if whole and isinstance(delta, Content) and isinstance(whole[-1], Content):
-            whole[-1] = Content(whole[-1].text + delta.text)
-        elif whole and isinstance(delta, Arguments) and isinstance(whole[-1], Arguments):
-            assert delta.index == whole[-1].index
-            whole[-1] = Arguments(delta.index, whole[-1].text + delta.text)
-        else:
-            whole.append(delta)
-    return whole
 
 
 def ended(deltas: list[Delta]) -> list[Delta]:
@@ -41,21 +30,12 @@ def ended(deltas: list[Delta]) -> list[Delta]:
     return whole
 
 
-def parse(form: CallFormat, *pieces: str) -> list[Delta]:
-    parser = CallParser(form)
-    return joined([delta for piece in pieces for delta in parser.push(piece)] + parser.finish())
-
-
-def call(form: CallFormat, name: str, arguments: str) -> str:
-    return f'{{"name": "{name}", "{form.key}": {arguments}{form.close}'
-
-
-@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+@pytest.mark.parametrize("form", [HERMES, MISTRAL, LLAMA], ids=lambda form: form.name)
 def test_calls_as_a_model_writes_them(form: CallFormat) -> None:
-    first, second = call(form, "weather", ONE), call(form, "time", "{}")
+    text = form.begin + one(form, "weather", ONE) + form.end
     begun = [CallBegin(0, "weather"), Arguments(0, ONE)]
-    assert parse(form, form.begin + first + form.end) == ended(begun)
-    both = form.begin + first + form.separator + second + form.end
+    assert parse(form, text) == ended(begun)
+    both = form.begin + one(form, "weather", ONE) + form.separator + one(form, "time", "{}") + form.end
     assert parse(form, both) == ended([*begun, CallBegin(1, "time"), Arguments(1, "{}")])
     assert parse(form, *both) == parse(form, both)
     assert parse(form, "No call.") == [Content("No call.")]
@@ -126,7 +106,7 @@ WORDS = strategies.sampled_from([
 
 @settings(deadline=None, max_examples=300)
 @example(HERMES, ["<tool_call>", '{"name": "f", "arguments": {', "}", "}", "</tool_call>", " "], [13, 40])
-@given(strategies.sampled_from(FORMATS), strategies.lists(WORDS, max_size=30),
+@given(strategies.sampled_from((HERMES, MISTRAL, LLAMA)), strategies.lists(WORDS, max_size=30),
        strategies.lists(strategies.integers(0, 200), max_size=10))
 def test_cuts_change_nothing(form: CallFormat, words: list[str], cuts: list[int]) -> None:
     text = "".join(words)
@@ -145,11 +125,11 @@ def test_cuts_change_nothing(form: CallFormat, words: list[str], cuts: list[int]
     ('<tool_call>\\n{\\"name\\": <function-name>, \\"arguments\\": <args-json-object>}\\n</tool_call>', "hermes"),
     ('{{- "<tool_call>\n" }}{"name": {{ name }}, "arguments": {{ arguments }}}', None),
     ("""{{- '<tool_call>\\n{"name": "' }}""", "hermes"),
-    ("<tool_call>\\n<function=example_function_name>", None),
-    ("<tool_call>{function-name}\\n<arg_key>", None),
+    ("<tool_call>\\n<function=example_function_name>", "qwen3_coder"),
+    ("<tool_call>{function-name}\\n<arg_key>", "glm45"),
     ('{{- "[TOOL_CALLS] [" }}', "mistral"),
     ('{{- "[TOOL_CALLS][" }}', "mistral"),
-    ('{{- "[TOOL_CALLS]" + name + "[ARGS]" }}', None),
+    ('{{- "[TOOL_CALLS]" + name + "[ARGS]" }}', "mistral"),
     ("""{{- 'Respond in the format {"name": function name, "parameters": dictionary of values}.' }}""", "llama"),
     ("{% for m in messages %}{{ m.content }}{% endfor %}", None),
 ])

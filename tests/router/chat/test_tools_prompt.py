@@ -4,7 +4,7 @@ import json
 
 from penstock.router.chat.deltas import Arguments, CallBegin, CallEnd
 from penstock.router.chat.tools import Tool
-from penstock.router.chat.tools_format import PLAIN
+from penstock.router.chat.tools_families import PLAIN
 from penstock.router.chat.tools_parser import CallParser
 from penstock.router.chat.tools_prompt import add_to_messages, calls_as_text, describe
 

@@ -1,0 +1,133 @@
+"""The rules of a grammar for the arguments of one tool, in the form in which a family writes them."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from penstock.router.chat.tools import Tool
+from penstock.router.chat.tools_format import KEY, KIND, CallFormat, Keywords, Tagged
+from penstock.router.chat.tools_lark import ANY_TEXT, Lark, quoted
+from penstock.router.chat.tools_python_grammar import python_rules
+from penstock.router.chat.tools_schemas import arguments_schema, refused, value_schema
+from penstock.router.chat.tools_types import STRING, types_of
+from penstock.router.grammar.compiler import check_expression, expression
+from penstock.router.grammar.matcher import GrammarError
+from penstock.router.grammar.spec import GrammarSpec
+
+_Schema = Mapping[str, Any]
+_OPEN_KEY = "/[A-Za-z_][A-Za-z0-9_.-]{0,63}/"
+"""The keys of a tool whose schema names none."""
+_TOLD = {"type", "title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly",
+         "$comment", "contentEncoding", "contentMediaType"}
+"""Keywords that bind no string."""
+_LENGTHS = {"minLength", "maxLength"}
+
+
+def arguments_rules(name: str, tool: Tool, call_format: CallFormat, lark: Lark) -> tuple[str, list[str]]:
+    """Returns the expression of a tool's arguments, and the rules that it needs, whose names begin with `name`.
+
+    A GrammarError names a strict tool, or a custom one, whose form can't be demanded.
+    """
+    match call_format.arguments:
+        case Tagged() as form:
+            return _tagged(name, tool, form, lark)
+        case Keywords() if tool.grammar is None:
+            return python_rules(name, tool)
+        case None if tool.grammar is None:
+            return f"%json {arguments_schema(tool)}", []
+    assert tool.grammar is not None  # the last case is a custom tool's
+    if call_format.raw_close is not None:
+        return f"{name}_raw", [f"{name}_raw: {expression(tool.grammar)}"]
+    if call_format.arguments is None and tool.grammar.kind == "regex":
+        schema = {"type": "object", "required": ["input"], "properties": {
+            "input": {"type": "string", "pattern": f"^(?:{tool.grammar.source})$"}}}
+        return f"%json {arguments_schema(Tool(tool.name, None, schema, is_strict=True))}", []
+    raise GrammarError(f"the format of the custom tool {tool.name!r}: this model's calls can't hold a text by a "
+                       f"grammar of the kind {tool.grammar.kind!r}")
+
+
+def _tagged(name: str, tool: Tool, form: Tagged, lark: Lark) -> tuple[str, list[str]]:
+    """Returns the rules of parameters in tags, in the order of the schema; what is not required may be left out."""
+    properties = tool.parameters.get("properties")
+    required = [key for key in tool.parameters.get("required") or () if isinstance(key, str)]
+    if not isinstance(properties, dict):
+        properties = {}
+        if not required and "properties" not in tool.parameters:
+            opening = _opening(form, "", lark, _OPEN_KEY)
+            value, rule = lark.until(f"{name}_any", ANY_TEXT, form.shut, form.pad)
+            return f"({opening} {value} {lark.text(form.after)})*", [rule]
+    properties = {**properties, **{key: {} for key in required if key not in properties}}
+    parts, rules = [], []
+    for number, (key, schema) in enumerate(properties.items()):
+        value, more = _value(f"{name}_{number}", tool, schema if isinstance(schema, dict) else {}, form, lark)
+        is_string = types_of(schema, tool.parameters) == STRING
+        opening = _opening(form, key, lark, is_string=is_string)
+        parts.append(f"({opening} {value} {lark.text(form.after)})" + ("" if key in required else "?"))
+        rules += more
+    return " ".join(parts), rules
+
+
+def _opening(form: Tagged, key: str, lark: Lark, key_rule: str = "", is_string: bool = True) -> str:
+    """Returns the expression of the tag before a value."""
+    before, _, behind = form.open.partition(KEY)
+    if form.kinds is not None:
+        behind = behind.replace(KIND, form.kinds[0 if is_string else 1])
+    if key_rule:
+        return f"{lark.text(before)} {key_rule} {lark.text(behind)}"
+    return lark.text(before + key + behind)
+
+
+def _value(name: str, tool: Tool, schema: _Schema, form: Tagged, lark: Lark) -> tuple[str, list[str]]:
+    """Returns the expression of a value with the tag behind it, and rules that it needs. A value that may be a string,
+    but need not, is any text."""
+    shut = lark.text(form.pad + form.shut)
+    if tool.grammar is not None:
+        return f"{name} {shut}", [f"{name}: {expression(tool.grammar)}"]
+    types = types_of(schema, tool.parameters)
+    if "string" not in types:
+        return f"%json {value_schema(tool, schema)} {shut}", []
+    if types == STRING:
+        choices = schema.get("enum", [schema["const"]] if "const" in schema else None)
+        if choices is not None:
+            return f"({' | '.join(map(quoted, filter(_is_text, choices)))}) {shut}", []
+        text = _string(tool, schema, form, lark)
+        if text is not None:
+            value, rule = lark.until(name, name.upper(), form.shut, form.pad)
+            return value, [f"{name.upper()}: {text}", rule]
+    value, rule = lark.until(name, ANY_TEXT, form.shut, form.pad)
+    return value, [rule]
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _string(tool: Tool, schema: _Schema, form: Tagged, lark: Lark) -> str | None:
+    """Returns the regular expressions that a string must match; None if any may stand there, or if they can't be
+    demanded and need not be."""
+    unknown = schema.keys() - _TOLD - _LENGTHS - {"pattern"}
+    try:
+        if unknown:
+            raise GrammarError(f"`{min(unknown)}` is not supported for strings in this model's calls")
+        parts = [*_bounds(schema)]
+        if not parts:
+            return None
+        text = " & ".join(parts) + lark.without(form.shut)
+        check_expression("TEXT", f"TEXT: {text}")
+    except GrammarError as error:
+        if tool.is_strict:
+            raise refused(tool, error) from error
+        return None
+    return text
+
+
+def _bounds(schema: _Schema) -> Iterator[str]:
+    pattern = schema.get("pattern")
+    if isinstance(pattern, str):
+        starts, ends = pattern.startswith("^"), re.search(r"(?<!\\)(\\\\)*\$$", pattern)
+        inner = pattern.removeprefix("^")
+        inner = inner[:-1] if ends else inner
+        whole = ("" if starts else r"(.|\n)*") + f"(?:{inner})" + ("" if ends else r"(.|\n)*")
+        yield expression(GrammarSpec("regex", whole))
+    if not _LENGTHS.isdisjoint(schema):
+        yield rf"/(.|\n){{{schema.get('minLength', 0)},{schema.get('maxLength', '')}}}/"

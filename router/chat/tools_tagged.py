@@ -1,0 +1,109 @@
+"""Reads arguments that stand between tags, in pieces of any size, as the JSON of an object. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from penstock.router.chat.tools_format import KEY, Tagged
+from penstock.router.chat.tools_literals import escaped
+from penstock.router.chat.tools_pattern import Match, NoMatch, match, match_any
+from penstock.router.chat.tools_readers import Read, State, held_back
+from penstock.router.chat.tools_types import OTHERS, STRING, Types, property_types, typed
+
+MAX_LOOK = 256
+"""The most characters behind a closing tag by which it is told from one in a string."""
+
+
+class TaggedReader:
+    """Reads parameters. A string is given as it comes, any other value as soon as it is whole. A closing tag counts
+    where another parameter or the end of the call follows, so that strings may have tags in them."""
+
+    def __init__(self, form: Tagged, closes: Sequence[str], schema: Mapping[str, Any]) -> None:
+        """Takes the patterns that begin the text behind all parameters."""
+        self._form = form
+        self._closes = closes
+        self._schema = schema
+        self._follows = (form.open.partition(KEY)[0], *closes)
+        self._types: Types | None = None
+        """The types of the value that has begun."""
+        self._is_padded = False
+        self._held: list[str] = []
+        """The pieces of a value that is no string."""
+        self._opening = "{"
+
+    def read(self, text: str) -> Read:
+        return self._read(text, is_last=False)
+
+    def finish(self, text: str) -> Read:
+        read = self._read(text, is_last=True)
+        return Read(len(text), read.text + "".join(self._held), read.state)
+
+    def _read(self, text: str, is_last: bool) -> Read:
+        written: list[str] = []
+        place = 0
+        while True:
+            before = place, self._types
+            if self._types is None:
+                found = match(self._form.open, text, place)
+                if found is NoMatch.NEVER:
+                    return self._end(text, place, written)
+                if isinstance(found, Match):
+                    place = self._begin(found, written)
+            else:
+                place = self._value(text, place, written, is_last)
+            if before == (place, self._types):
+                return Read(place, "".join(written))
+
+    def _end(self, text: str, place: int, written: list[str]) -> Read:
+        """Returns the progress where no other parameter stands. Whatever does ends the call."""
+        if match_any(self._closes, text, place) is NoMatch.NOT_YET:
+            return Read(place, "".join(written))
+        written.append("{}" if self._opening == "{" else "}")
+        return Read(place, "".join(written), State.WHOLE)
+
+    def _begin(self, found: Match, written: list[str]) -> int:
+        kinds = self._form.kinds
+        if kinds is None:
+            self._types = property_types(self._schema, found.key)
+        else:
+            self._types = STRING if found.kind == kinds[0] else OTHERS
+        quote = '"' if self._types == STRING else ""
+        written.append(f'{self._opening}"{escaped(found.key)}": {quote}')
+        self._opening, self._is_padded = ", ", bool(self._form.pad)
+        return found.end
+
+    def _value(self, text: str, place: int, written: list[str], is_last: bool) -> int:
+        """Takes as much of a value as is certain, and returns where that ends."""
+        form = self._form
+        if self._is_padded and place < len(text):
+            self._is_padded = False
+            if text.startswith(form.pad, place):
+                place += len(form.pad)
+        tag = text.find(form.shut, place)
+        if tag < 0:
+            held = 0 if is_last else max(held_back(text, form.shut), held_back(text, form.pad + form.shut))
+            end = max(place, len(text) - held)
+            self._take(text[place:end], written)
+            return end
+        behind = tag + len(form.shut)
+        found = match_any(self._follows, text[:behind + MAX_LOOK], behind)
+        if found is NoMatch.NEVER or (found is NoMatch.NOT_YET and len(text) >= behind + MAX_LOOK):
+            self._take(text[place:behind], written)
+            return behind
+        end = tag - len(form.pad) if text[place:tag].endswith(form.pad) else tag
+        self._take(text[place:end], written)
+        if found is NoMatch.NOT_YET and not is_last:
+            return end
+        self._close(written)
+        return behind
+
+    def _take(self, piece: str, written: list[str]) -> None:
+        if self._types == STRING:
+            written.append(escaped(piece))
+        else:
+            self._held.append(piece)
+
+    def _close(self, written: list[str]) -> None:
+        assert self._types is not None
+        written.append('"' if self._types == STRING else typed("".join(self._held), self._types))
+        self._held.clear()
+        self._types = None
