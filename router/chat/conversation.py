@@ -1,11 +1,12 @@
 """From messages, and tools that are offered with them, to a prompt and the form in which the tools may be called."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from penstock.router.chat import tools_prompt
 from penstock.router.chat.messages import Message, read_messages
+from penstock.router.chat.system_amid import folded, roles_amid
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.chat.tools import Offer
 from penstock.router.chat.tools_families import PLAIN, native_format
@@ -50,6 +51,13 @@ class Conversation:
     def reads(self, variable: str) -> bool:
         """Tells whether the template reads a variable."""
         return self.template.reads(variable, self.name)
+
+    async def with_system_amid(self) -> Self:
+        """Returns the conversation with the system's messages amid it where the template has them, or as parts of the
+        user's turns."""
+        lost = {role for role in roles_amid(self.messages)
+                if not await self.template.keeps_places(role, self.name, self.tools)}
+        return replace(self, messages=folded(self.messages, lost)) if lost else self
 
     async def prompt(
         self, variables: Mapping[str, Any], add_generation_prompt: bool | None, continue_final_message: bool | None

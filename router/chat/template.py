@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from penstock.router.chat import files
+from penstock.router.chat import files, system_amid
 from penstock.router.chat.renderer import NUM_PROCESSES, Compiled, Renderers
 from penstock.router.errors import TemplateError
 from penstock.system.daemon_threads import DaemonThreads
@@ -40,6 +40,8 @@ class ChatTemplate:
         self._renderers = Renderers(dict(templates))
         self._thread = DaemonThreads(NUM_PROCESSES, "chat-template")
         self._compiled = self._compile()
+        self._keeps_places: dict[tuple[str, str], bool] = {}
+        """By role and template, what is known of it."""
 
     @classmethod
     def load(cls, model_dir: Path, tokenizer_config_path: Path | None = None) -> Self | None:
@@ -92,6 +94,18 @@ class ChatTemplate:
             "documents": None, **self.special_tokens, **variables, "messages": messages, "tools": tools,
             "add_generation_prompt": add_generation_prompt})
         return _cut(text, content) if continue_final_message else text
+
+    async def keeps_places(self, role: str, chat_template: str | None, tools: list[dict[str, Any]] | None) -> bool:
+        """Tells whether the template writes messages of this role where they stand amid a conversation. One that
+        refuses them does not."""
+        key = role, self._choose(chat_template, tools)
+        if key not in self._keeps_places:
+            try:
+                prompt = await self.render_async(system_amid.probe(role), tools=tools, chat_template=key[1])
+                self._keeps_places[key] = system_amid.keeps_places(prompt)
+            except TemplateError:
+                self._keeps_places[key] = False
+        return self._keeps_places[key]
 
     def close(self) -> None:
         """Ends the threads and processes that render."""

@@ -17,7 +17,8 @@ class Dialogue:
     """The messages, the tools that may be called, and what is wished of the template: its name, the text that tells of
     tools where it does not, its own variables, and `fields`, which are variables that the API has as fields.
 
-    `add_generation_prompt` and `continue_final_message` are as in `Conversation.prompt`.
+    `add_generation_prompt` and `continue_final_message` are as in `Conversation.prompt`. With `has_system_amid`
+    messages of the system may come amid others, whatever the template does with those.
     """
 
     messages: Sequence[Message]
@@ -28,6 +29,7 @@ class Dialogue:
     fields: Mapping[str, Any] = field(default_factory=dict)
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
+    has_system_amid: bool = False
 
     async def written(self, service: Service) -> tuple[str, Conversation]:
         """Returns the prompt, and the conversation as the template has it. Raises ValidationError and TemplateError."""
@@ -35,6 +37,8 @@ class Dialogue:
             raise TemplateError("template not found")
         conversation = Conversation.read(
             service.template, self.messages, self.offer, self.template, self.tool_prompt)
+        if self.has_system_amid:
+            conversation = await conversation.with_system_amid()
         prompt = await write_prompt(service, conversation, self._all_variables(conversation),
                                     self.add_generation_prompt, self.continue_final_message)
         return prompt, conversation

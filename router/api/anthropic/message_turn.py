@@ -31,7 +31,7 @@ def dialogue_of(body: CountBody, service: Service) -> Dialogue:
     refuse_unsupported(body.model_extra, REFUSED_IN_MESSAGES)
     messages = chat_messages(body)
     offer = read_offer(body.tools, body.tool_choice, referred_tools(body.messages))
-    return Dialogue(messages, offer, variables=_variables(body, service))
+    return Dialogue(messages, offer, variables=_variables(body, service), has_system_amid=True)
 
 
 def _variables(body: CountBody, service: Service) -> dict[str, Any]:
