@@ -37,14 +37,11 @@ def turn_of(body: ChatBody, limits: Limits, manner: Manner) -> Turn:
 
 def offer_of(body: ChatBody) -> Offer | None:
     """Returns the tools that a body offers, in the new form or the old one. Raises ValidationError and ToolError."""
-    if not body.functions:
-        if body.function_call is not None and body.tools:
-            raise ValidationError("`function_call` chooses among `functions`, and `tool_choice` among `tools`",
-                                  param="function_call")
-        if body.function_call in (None, "none", "auto"):
-            return read_offer(body.tools, body.tool_choice, body.parallel_tool_calls is not False)
+    if not body.functions and body.function_call in (None, "none", "auto"):  # which asks for nothing
+        return read_offer(body.tools, body.tool_choice, body.parallel_tool_calls is not False)
     if body.tools:
-        raise ValidationError("`functions` is the old form of `tools`: one can be given, not both", param="functions")
+        name, new = ("functions", "tools") if body.functions else ("function_call", "tool_choice")
+        raise ValidationError(f"`{name}` is the old form of `{new}`, and does not go with `tools`", param=name)
     try:
         return read_offer([function.as_tool() for function in body.functions or ()],
                           as_tool_choice(body.function_call), is_parallel=False)

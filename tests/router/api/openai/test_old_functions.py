@@ -49,10 +49,11 @@ async def test_the_prompt_is_that_of_the_new_form(start: Start, hermes: ChatTemp
 
 
 @pytest.mark.parametrize(("fields", "told", "param", "code"), [
-    ({"functions": FUNCTIONS, "tools": [TIME]}, "`functions` is the old form of `tools`: one can be given, not both",
+    ({"functions": FUNCTIONS, "tools": [TIME]}, "`functions` is the old form of `tools`, and does not go with `tools`",
      "functions", "invalid_value"),
-    ({"tools": [TIME], "function_call": "auto"},
-     "`function_call` chooses among `functions`, and `tool_choice` among `tools`", "function_call", "invalid_value"),
+    ({"tools": [TIME], "function_call": {"name": "time"}},
+     "`function_call` is the old form of `tool_choice`, and does not go with `tools`", "function_call",
+     "invalid_value"),
     ({"functions": FUNCTIONS, "function_call": {"name": "other"}}, "Tool with name other not found", "function_call",
      "invalid_value"),
     ({"function_call": {"name": "other"}}, "Tool with name other not found", "function_call", "invalid_value"),
