@@ -36,8 +36,8 @@ def answer(input_file: str, output_file: str, in_order: bool, **options: Any) ->
     """Answer the requests in a file with MODEL, a directory, a GGUF file or a name on the Hugging Face Hub.
 
     The file has OpenAI's batch format: a JSON object a line, {"custom_id": "1", "method": "POST", "url":
-    "/v1/chat/completions", "body": {"messages": […]}}, or with /v1/completions. The answers, {"id", "custom_id",
-    "response", "error"}, are written as they come. A line that can't be answered has an error there, or a
+    "/v1/chat/completions", "body": {"messages": […]}}, or with /v1/completions or /v1/responses. The answers, {"id",
+    "custom_id", "response", "error"}, are written as they come. A line that can't be answered has an error there, or a
     response with an error's status; the others are answered all the same.
 
     It may be killed at any moment: started again with the same files, it goes on. The file then has each custom_id

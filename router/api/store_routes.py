@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.router.api import batches
 from penstock.router.api.http.route import JSON, Reply, Route
-from penstock.router.api.openai import batches, files
+from penstock.router.api.openai import files
 from penstock.router.api.usual_replies import LATER, OPENAI_READING, refusing
 
 ASKING = {

@@ -1,2 +1,2 @@
 """Batches: files of requests, one a line, and the files of their answers, in OpenAI's format; may import api.http,
-api.openai, errors, generation, limits, memory_ceiling, metrics, request_id and store."""
+api.openai, api.whole_answers, errors, generation, limits, memory_ceiling, metrics, request_id and store."""

@@ -13,7 +13,7 @@ import orjson
 from penstock.router import request_id
 from penstock.router.api.http.failures import to_router_error
 from penstock.router.api.openai.failures import told
-from penstock.router.api.openai.whole_answers import whole_answer
+from penstock.router.api.whole_answers import whole_answer
 from penstock.router.batches.lines import Line
 from penstock.router.errors import Dropped, Overloaded, Unhealthy
 from penstock.router.generation import request_log
@@ -51,9 +51,10 @@ class LineAnswer:
     def to_store(self, number: int) -> AnsweredLine:
         """Returns the answer to the line of this number, as it is stored."""
         usage = self.body.get("usage") or {}
-        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
-        return AnsweredLine(number, self.to_json(), self.has_failed, usage.get("prompt_tokens", 0), cached,
-                            usage.get("completion_tokens", 0))
+        told = usage.get("prompt_tokens_details") or usage.get("input_tokens_details") or {}
+        return AnsweredLine(
+            number, self.to_json(), self.has_failed, usage.get("prompt_tokens", usage.get("input_tokens", 0)),
+            told.get("cached_tokens", 0), usage.get("completion_tokens", usage.get("output_tokens", 0)))
 
 
 def no_answer(custom_id: str | None, code: str, message: str, name: str | None = None) -> bytes:

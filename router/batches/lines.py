@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from penstock.router.api.http.body import parse_json
-from penstock.router.api.openai.whole_answers import ROUTES
+from penstock.router.api.whole_answers import ROUTES
 from penstock.router.errors import Unreadable
 from penstock.router.generation.identity import MAX_KEY
 from penstock.router.limits import Limits

@@ -12,12 +12,13 @@ from penstock.router.api.http.headers import compute_time, request_headers, time
 from penstock.router.api.http.sse import ADMITTED, AnswerEvent, EventStyle, stream_events
 from penstock.router.api.openai.envelope import Whole
 from penstock.router.api.openai.service_tier import served_tier
+from penstock.router.api.openai.storage import check_metadata
 from penstock.router.api.responses import response
 from penstock.router.api.responses.bodies import Item, ResponseBody
 from penstock.router.api.responses.making import Making
 from penstock.router.api.responses.output_items import Event
 from penstock.router.api.responses.turns import as_chat, turn_of
-from penstock.router.errors import RouterError
+from penstock.router.errors import RouterError, ValidationError
 from penstock.router.generation import request_record
 from penstock.router.generation.asking import Asking
 from penstock.router.generation.identity import REPEAT, Identity, Wish
@@ -67,6 +68,16 @@ async def whole_answer(
         content = making.whole()
         times = {**compute_time(answers.each), **time_headers(answers.each)}
         return Whole(content if keep is None else await keep(content), {**_headers(asked), **times})
+
+
+async def lone_answer(asking: Asking, body: ResponseBody, wish: Wish) -> Whole:
+    """Returns the whole response to a line of a batch: it is kept there, and goes on from no other. Raises
+    RouterError."""
+    for name in ("background", "previous_response_id"):
+        if getattr(body, name):
+            raise ValidationError(f"`{name}` is not for lines of batches", "unsupported_parameter")
+    check_metadata(body.metadata)
+    return await whole_answer(asking, body, [], wish)
 
 
 async def stream(

@@ -61,6 +61,22 @@ async def test_chats(start_batches: StartBatches, demo: object) -> None:
     assert answer["response"]["body"]["object"] == "chat.completion"
 
 
+async def test_responses(start_batches: StartBatches, demo: object) -> None:
+    batches = await start_batches(template=demo)
+    url = "/v1/responses"
+    content = b"\n".join([line("a", url, input="Hello", max_tokens=None, max_output_tokens=4),
+                          line("b", url, input="Hello", max_tokens=None, background=True)])
+    batch = await batches.ended(await batches.create(content, endpoint=url))
+    assert (batch.status, batch.request_counts.model_dump()) == ("completed", {"total": 2, "completed": 1, "failed": 1})
+    [answer] = await batches.lines(batch.output_file_id)
+    body = answer["response"]["body"]
+    assert (body["object"], body["status"], body["store"]) == ("response", "incomplete", False)
+    assert batch.usage.output_tokens == body["usage"]["output_tokens"] == 4
+    assert batch.usage.input_tokens == body["usage"]["input_tokens"]
+    [refused] = await batches.lines(batch.error_file_id)
+    assert refused["response"]["body"]["error"]["message"] == "`background` is not for lines of batches"
+
+
 async def test_a_file_that_is_no_input(batches: BatchServer) -> None:
     content = b"\n".join([line("a"), b"{", line("a"), line("b", "/v1/chat/completions"), line("c", stream=True)])
     batch = await batches.ended(await batches.create(content))

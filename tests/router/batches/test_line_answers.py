@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from penstock.router.api.openai.whole_answers import ROUTES, whole_answer
+from penstock.router.api.whole_answers import ROUTES, whole_answer
 from penstock.router.batches.answers import answer_line, no_answer
 from penstock.router.batches.lines import Line
 from penstock.router.errors import Overloaded, Unhealthy, ValidationError
@@ -22,6 +22,7 @@ from tests.router.api.openai.chats import HELLO
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": HELLO, "seed": 5, "temperature": 1.0, "n": 2, "max_tokens": 4},
     "/v1/completions": {"prompt": ["One", "Two"], "seed": 5, "temperature": 1.0, "logprobs": 2, "max_tokens": 4},
+    "/v1/responses": {"input": "Hello", "seed": 5, "temperature": 1.0, "top_logprobs": 2, "max_output_tokens": 4},
 }
 
 
@@ -32,7 +33,7 @@ def services_of(server: Server) -> Services:
 
 
 def without_time(content: dict[str, Any]) -> dict[str, Any]:
-    return {**content, "created": 0}
+    return {**content, **dict.fromkeys(content.keys() & {"created", "created_at", "completed_at"}, 0)}
 
 
 @contextmanager

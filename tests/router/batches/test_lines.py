@@ -67,7 +67,8 @@ def changed(**fields: object) -> bytes:
     (changed(method=...), "missing field `method`", "missing_required_parameter", "method"),
     (changed(method="GET"), "`method` must be POST. Given: `GET`", "invalid_method", "method"),
     (changed(url=...), "missing field `url`", "missing_required_parameter", "url"),
-    (changed(url="/v1/images"), "`url` must be one of /v1/chat/completions, /v1/completions. Given: `/v1/images`",
+    (changed(url="/v1/images"), "`url` must be one of /v1/chat/completions, /v1/completions, "
+     "/v1/responses. Given: `/v1/images`",
      "invalid_url", "url"),
     (changed(url="/v1/chat/completions"), "`url` must be the batch's endpoint, /v1/completions. Given: "
      "`/v1/chat/completions`", "mismatched_url", "url"),

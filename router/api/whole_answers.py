@@ -2,19 +2,21 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from penstock.router.api.http.body import to_body
 from penstock.router.api.openai import chat, completions
 from penstock.router.api.openai.bodies import ChatBody, CompletionBody, OpenAIBody
 from penstock.router.api.openai.envelope import Whole
+from penstock.router.api.responses import answering
+from penstock.router.api.responses.bodies import ResponseBody
 from penstock.router.errors import ValidationError
 from penstock.router.generation import request_record
 from penstock.router.generation.asking import Asking
 from penstock.router.generation.identity import Wish
 from penstock.router.generation.service import Services
 
-AnyBody = TypeVar("AnyBody", bound=OpenAIBody)
+AnyBody = TypeVar("AnyBody", bound=OpenAIBody | ResponseBody)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class WholeRoute(Generic[AnyBody]):
         """Answers a body that was parsed as JSON. Raises RouterError."""
         body = to_body(content, self.schema)
         if is_background:  # which is behind all tiers, and must not be said to be of one
-            body = body.model_copy(update={"service_tier": None, "priority": None})
+            body = cast(AnyBody, body.model_copy(update={"service_tier": None, "priority": None}))
         if body.stream:
             raise ValidationError("`stream` must be false where whole answers are asked for. Given: true")
         request_record.describe(self.operation, body.model)
@@ -41,6 +43,7 @@ class WholeRoute(Generic[AnyBody]):
 ROUTES: Mapping[str, WholeRoute[Any]] = {
     "/v1/chat/completions": WholeRoute("chat", ChatBody, chat.whole_answer),
     "/v1/completions": WholeRoute("text_completion", CompletionBody, completions.whole_answer),
+    "/v1/responses": WholeRoute("response", ResponseBody, answering.lone_answer),
 }
 """By url."""
 

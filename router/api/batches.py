@@ -19,7 +19,7 @@ from penstock.router.api.openai.storage import (
     store_of,
 )
 from penstock.router.api.openai.upload import PURPOSE
-from penstock.router.api.openai.whole_answers import ROUTES
+from penstock.router.api.whole_answers import ROUTES
 from penstock.router.errors import ValidationError
 from penstock.router.shapes import Body
 from penstock.router.store.records import BatchStatus, StoredBatch
