@@ -49,7 +49,7 @@ def render_all(
     """Returns the prompts of conversations, as the server's routes make them. `source` is that of a template to be used
     instead of the model's. Raises ValueError for a conversation that can't be read, or that the template refuses."""
     with translated(), _template(service, source) as template:
-        read = [_read(template, each, tools or (), f"conversation {index}: " if len(conversations) > 1 else "")
+        read = [_read(service, template, each, tools or (), f"conversation {index}: " if len(conversations) > 1 else "")
                 for index, each in enumerate(conversations)]
         if read:
             _check_variables(variables, read[0])
@@ -78,13 +78,16 @@ def _template(service: Service, source: str | None) -> Iterator[ChatTemplate]:
         own.close()
 
 
-def _read(template: ChatTemplate, messages: Messages, tools: Sequence[Mapping[str, Any]], place: str) -> Conversation:
+def _read(
+    service: Service, template: ChatTemplate, messages: Messages, tools: Sequence[Mapping[str, Any]], place: str
+) -> Conversation:
     """Returns a conversation; `place` begins the sentence that says why it can't be read."""
     content = {"messages": [*map(_plain, messages)], "tools": [*map(_plain, tools)]}
     try:
         body = ChatBody.model_validate(content)
         offer = choose(read_tools(body.tools), "auto", is_parallel=True)
-        return Conversation.read(template, body.messages, offer)
+        return Conversation.read(
+            template, body.messages, offer, call_format=service.limits.tool_call_parser)
     except pydantic.ValidationError as error:
         raise ValueError(place + explain(error.errors(include_url=False)[0], content)) from error
     except RouterError as error:

@@ -77,6 +77,16 @@ class ServerSettings:
     tokenizer_config_path: Annotated[Path | None, Setting(
         MODEL, "The file whose chat template is used instead of the checkpoint's.",
         type=click.Path(exists=True, dir_okay=False, path_type=Path))] = None
+    tool_call_parser: Annotated[Literal[
+        "auto", "deepseek_v32", "deepseek_v4", "deepseek_v3", "deepseek_v31", "kimi_k2", "solar_open", "minimax_m2",
+        "seed_oss", "qwen3_coder", "qwen3_xml", "step3p5", "nemotron_v3", "hunyuan_v3", "glm47", "glm45", "mistral",
+        "hermes", "qwen25", "ernie45", "granite4", "longcat", "gigachat3", "phi4_mini_json", "granite", "cohere",
+        "cohere_command3", "cohere_command4", "command_r", "minimax_m1", "minimax", "jamba", "hunyuan_a13b",
+        "apriel", "nemotron", "internlm", "internlm2", "apertus", "functionary", "functionary_v3_2", "lfm2",
+        "pythonic", "llama4_pythonic", "llama_pythonic", "olmo3", "xlam", "llama", "llama3_json",
+        "llama4_json"], Setting(
+        MODEL, "Penstock: how the model writes calls of tools, by the names of vLLM's parsers. auto asks the chat "
+        "template. Default: auto.")] = "auto"
     watermark_gamma: Annotated[Annotated[float, Gt(0), Lt(1)], Setting(
         MODEL, "Share of the vocabulary that a watermark prefers. Default: 0.5.", SHARD | OF_SHARDS)] = 0.5
     watermark_delta: Annotated[float, Setting(

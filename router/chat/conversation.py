@@ -9,7 +9,7 @@ from penstock.router.chat.messages import Message, read_messages
 from penstock.router.chat.system_amid import folded, roles_amid
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.chat.tools import Offer
-from penstock.router.chat.tools_families import PLAIN, native_format
+from penstock.router.chat.tools_families import PLAIN, format_of
 from penstock.router.chat.tools_format import CallFormat
 from penstock.router.errors import ValidationError
 
@@ -30,10 +30,11 @@ class Conversation:
     @classmethod
     def read(
         cls, template: ChatTemplate, messages: Sequence[Message], offer: Offer | None, name: str | None = None,
-        tool_prompt: str | None = None,
+        tool_prompt: str | None = None, call_format: str = "auto",
     ) -> Self:
-        """Reads a conversation. If the template knows nothing of tools, a message describes them, as in TGI. Raises
-        ValidationError and TemplateError."""
+        """Reads a conversation. If the template knows nothing of tools, a message describes them, as in TGI. Otherwise
+        calls have the format of this name, or that which the template teaches. Raises ValidationError and
+        TemplateError."""
         told = read_messages(messages, template, name)
         if not template.reads("tools", name):
             told = [tools_prompt.calls_as_text(message) for message in told]
@@ -45,8 +46,8 @@ class Conversation:
             return cls(template, name, told, None, None, None)
         if tool_prompt:
             told = tools_prompt.add_to_messages(told, tool_prompt)
-        call_format = native_format(template.source(name)) or PLAIN
-        return cls(template, name, told, [tool.told for tool in offer.tools], offer, call_format)
+        return cls(template, name, told, [tool.told for tool in offer.tools], offer,
+                   format_of(template.source(name), call_format))
 
     def reads(self, variable: str) -> bool:
         """Tells whether the template reads a variable."""

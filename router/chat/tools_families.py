@@ -105,7 +105,17 @@ FORMATS = (
         "hermes", "Hermes, Qwen2.5, Qwen3, QwQ, Granite 4, MiMo, ERNIE 4.5",
         re.compile(r'''<tool_call>(?:\s|\\n|["'] ?\}\}\s?\{\{-? ?["']){0,9}\{\\?"name'''),
         marker="<tool_call>", begin="<tool_call>\n", header=_CALL, close="}\n</tool_call>",
-        separator="\n<tool_call>\n", aliases=("qwen", "ernie45", "granite4")),
+        separator="\n<tool_call>\n", aliases=("qwen25", "ernie45", "granite4")),
+    CallFormat(
+        "longcat", "LongCat", re.compile("<longcat_tool_call>"), marker="<longcat_tool_call>",
+        begin="<longcat_tool_call>\n", header=_CALL, close="}\n</longcat_tool_call>",
+        separator="\n<longcat_tool_call>\n"),
+    CallFormat(
+        "gigachat3", "GigaChat 3.1", re.compile(r"<\|function_call\|>"), marker="<|function_call|>",
+        begin="<|function_call|>", header=_CALL, close="}", separator="<|function_call|>"),
+    CallFormat(
+        "gigachat3", "GigaChat 3", re.compile(r"'function call'"), marker="function call<|role_sep|>",
+        begin="function call<|role_sep|>\n", header=_CALL, close="}", separator="function call<|role_sep|>\n"),
     CallFormat(
         "phi4_mini_json", "Phi-4 mini", re.compile(r"<\|/tool_call\|>"), marker="<|tool_call|>",
         begin="<|tool_call|>[", header=_CALL, other_headers=_TYPED, close="}", separator=", ", end="]<|/tool_call|>",
@@ -182,6 +192,11 @@ NAMES = tuple(dict.fromkeys(name for form in FORMATS for name in form.names))
 def native_format(template: str) -> CallFormat | None:
     """Returns the format that a template teaches, by its source; None if it is none of the known ones."""
     return next(_taught(template, FORMATS), None)
+
+
+def format_of(template: str, name: str = "auto") -> CallFormat:
+    """Returns the format of this name, or else the one that a template teaches, or else the plain one."""
+    return (native_format(template) or PLAIN) if name == "auto" else named_format(name, template)
 
 
 @lru_cache

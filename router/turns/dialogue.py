@@ -36,7 +36,8 @@ class Dialogue:
         if service.template is None:
             raise TemplateError("template not found")
         conversation = Conversation.read(
-            service.template, self.messages, self.offer, self.template, self.tool_prompt)
+            service.template, self.messages, self.offer, self.template, self.tool_prompt,
+            service.limits.tool_call_parser)
         if self.has_system_amid:
             conversation = await conversation.with_system_amid()
         prompt = await write_prompt(service, conversation, self._all_variables(conversation),

@@ -44,7 +44,8 @@ ADDED = {"--activations": None, "--model-impl": "auto", "--device": "auto", "--d
          "--vllm-metrics": False, "--allow-priorities": False, "--data-dir": None, "--database-url": None,
          "--ssl-certfile": None,
          "--ssl-keyfile": None, "--api-key-file": None, "--metrics-key": (), "--max-adapter-memory": 2**30,
-         "--allow-runtime-adapters": False, "--draft-model-id": None, "--groups": None, "--shard-tls-ca": None,
+         "--allow-runtime-adapters": False, "--draft-model-id": None, "--groups": None,
+         "--tool-call-parser": "auto", "--shard-tls-ca": None,
          "--shard-tls-cert": None, "--shard-tls-key": None, "--shard-tls-name": "penstock-shard"}
 SHORT = {"--port": "-p", "--graceful-termination-timeout": "-g", "--env": "-e"}
 

@@ -27,7 +27,7 @@ def template() -> ChatTemplate:
 
 async def told(template: ChatTemplate, *messages: dict[str, Any], **fields: Any) -> Any:
     body = ChatBody.model_validate({"messages": [*messages], "add_generation_prompt": True, **fields})
-    prompt, _ = await dialogue_of(body).written(SimpleNamespace(template=template, metrics=METRICS))  # type: ignore[arg-type]
+    prompt, _ = await dialogue_of(body).written(SimpleNamespace(template=template, metrics=METRICS, limits=LIMITS))  # type: ignore[arg-type]
     return json.loads(prompt)
 
 

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from typing import get_args
 
 import pytest
 
@@ -11,6 +12,7 @@ from penstock.router.chat.tools import Offer, Tool
 from penstock.router.chat.tools_families import FORMATS, NAMES, named_format
 from penstock.router.chat.tools_format import KEY, CallFormat, Tagged
 from penstock.router.chat.tools_parser import CallParser
+from penstock.system.settings import ServerSettings
 from tests.router.chat.tool_calls import (
     WORDS,
     Call,
@@ -88,6 +90,11 @@ def test_a_cut_anywhere_loses_nothing(models: str) -> None:
         begun = sum(isinstance(delta, CallBegin) for delta in deltas)
         assert begun - ended in (0, 1)
         assert begun or content_of(deltas) == text[:end]
+
+
+def test_the_launcher_takes_each_name() -> None:
+    taken = get_args(get_args(ServerSettings.__annotations__["tool_call_parser"])[0])
+    assert taken == ("auto", *NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)

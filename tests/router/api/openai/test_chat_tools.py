@@ -1,11 +1,13 @@
 """Tools over HTTP: what the model is told of them, and what its answer becomes."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from penstock.router.chat.template import ChatTemplate
+from tests.fakes import LIMITS
 from tests.router.api.chat_templates import HERMES
 from tests.router.api.conftest import Start
 from tests.router.api.openai.chats import HELLO, TIME, WEATHER, chat, chunks, joined, refusal, rendered
@@ -133,6 +135,17 @@ async def test_a_template_with_tools_that_teaches_no_format(start: Start) -> Non
     told = await rendered(server, tools=TOOLS)
     assert told.count('"weather"') == 1
     assert "between several calls" not in told
+
+
+async def test_a_format_that_is_asked_for_by_name(start: Start, hermes: ChatTemplate) -> None:
+    limits = replace(LIMITS, tool_call_parser="qwen3_coder")
+    answer = ("<tool_call>\n<function=weather>\n<parameter=city>\nK\u00f6}ln\n</parameter>\n</function>\n</tool_call>\n"
+              "<tool_call>\n<function=time>\n</function>\n</tool_call><|im_end|>")
+    server = await start(limits, answer, template=hermes)
+    whole = (await chat(server, tools=TOOLS))["choices"][0]
+    assert functions(whole["message"]["tool_calls"]) == EXPECTED
+    text, calls, reasons = joined(await chunks(server, tools=TOOLS))
+    assert (text, functions(calls), reasons) == ("", EXPECTED, ["tool_calls"])
 
 
 async def test_short_ids_and_a_special_token(start: Start) -> None:

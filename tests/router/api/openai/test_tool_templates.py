@@ -148,7 +148,7 @@ def conversation(arguments: object) -> list[dict[str, Any]]:
 
 async def rendered(template: ChatTemplate, messages: list[dict[str, Any]], name: str | None) -> str:
     body = ChatBody.model_validate({"messages": messages, "tools": TOOLS, "chat_template": name})
-    return (await dialogue_of(body).written(SimpleNamespace(template=template, metrics=METRICS)))[0]  # type: ignore[arg-type]
+    return (await dialogue_of(body).written(SimpleNamespace(template=template, metrics=METRICS, limits=LIMITS)))[0]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
