@@ -12,7 +12,8 @@ from penstock.router.grammar.spec import GrammarSpec
 class Tool:
     """A function that the model may ask the client to call. `parameters` is a JSON schema of an object.
 
-    Of a strict tool every keyword of the schema binds; of others, those that a grammar can't express bind nothing.
+    Of a strict tool every keyword of the schema binds, or the grammar; of others, those that a grammar can't express in
+    the model's form of calls bind nothing.
     """
 
     name: str

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from penstock.router.chat.tools import Tool
@@ -26,7 +27,7 @@ _LENGTHS = {"minLength", "maxLength"}
 def arguments_rules(name: str, tool: Tool, call_format: CallFormat, lark: Lark) -> tuple[str, list[str]]:
     """Returns the expression of a tool's arguments, and the rules that it needs, whose names begin with `name`.
 
-    A GrammarError names a strict tool, or a custom one, whose form can't be demanded.
+    A GrammarError names a strict tool whose form can't be demanded; that of others binds nothing then.
     """
     match call_format.arguments:
         case Tagged() as form:
@@ -42,6 +43,8 @@ def arguments_rules(name: str, tool: Tool, call_format: CallFormat, lark: Lark) 
         schema = {"type": "object", "required": ["input"], "properties": {
             "input": {"type": "string", "pattern": f"^(?:{tool.grammar.source})$"}}}
         return f"%json {arguments_schema(Tool(tool.name, None, schema, is_strict=True))}", []
+    if not tool.is_strict:
+        return arguments_rules(name, replace(tool, grammar=None), call_format, lark)
     raise GrammarError(f"the format of the custom tool {tool.name!r}: this model's calls can't hold a text by a "
                        f"grammar of the kind {tool.grammar.kind!r}")
 

@@ -1,11 +1,12 @@
 """Which tools of a chat the answer may or must call: OpenAI's types of a choice, read into an offer."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
 from penstock.router.chat.tool_bodies import ToolBody, read_tools
-from penstock.router.chat.tools import Offer, choose, named
+from penstock.router.chat.tools import Offer, Tool, choose, named
 from penstock.router.shapes import Body
 
 MAX_TOOLS = 128
@@ -57,7 +58,11 @@ def read_offer(tools: list[ToolBody] | None, choice: str | NamedTool | AllowedTo
                ) -> Offer | None:
     """Returns the tools that the model is offered; None if it can call none. ToolError names a tool that does not
     exist."""
-    known = read_tools(tools or ())
+    return offer_of(read_tools(tools or ()), choice, is_parallel)
+
+
+def offer_of(known: Sequence[Tool], choice: str | NamedTool | AllowedTools | None, is_parallel: bool) -> Offer | None:
+    """Returns those of the tools that the model is offered, as `read_offer` does."""
     match choice:
         case None:
             return choose(known, "auto", is_parallel)

@@ -1,16 +1,21 @@
 """The tools of a response: which of them are served, and which the answer may or must call."""
 
 from collections.abc import Sequence
-from typing import Any
 
-from penstock.router.api.openai.tools import MAX_TOOLS, Allowed, AllowedTools, NamedFunction, NamedTool, read_offer
+from penstock.router.api.openai import tools as chat_tools
+from penstock.router.api.openai.tools import MAX_TOOLS, Allowed, AllowedTools, NamedFunction, NamedTool
 from penstock.router.api.responses.bodies import AskingBody, ChosenTool, ToolItem
+from penstock.router.chat.messages import check_depth
 from penstock.router.chat.tool_bodies import ToolBody
-from penstock.router.chat.tools import Offer
+from penstock.router.chat.tools import Offer, Tool
 from penstock.router.errors import ToolError, ValidationError
+from penstock.router.grammar.forms import parse_guided
+from penstock.router.grammar.spec import GrammarSpec
 
 SERVED = ("function", "custom")
 """The types of tools that clients run themselves. Others are run by OpenAI's servers, or by no server at all."""
+_INPUT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+"""The parameters of a custom tool, for models that write a call of it as of a function."""
 _MODES = ("none", "auto", "required")
 
 
@@ -31,14 +36,47 @@ def served_tools(tools: Sequence[ToolItem] | None) -> list[ToolItem]:
 def offer_of(body: AskingBody) -> Offer | None:
     """Returns the tools that the model is offered; None if it can call none. Raises ValidationError, and ToolError for
     a tool that is not there."""
-    tools = [ToolBody.model_validate(_nested(tool)) for tool in served_tools(body.tools)]
-    return read_offer(tools, _choice(body.tool_choice), body.parallel_tool_calls is not False)
+    served_tools(body.tools)
+    choice = _choice(body.tool_choice)
+    must_call = choice == "required" or isinstance(choice, NamedTool)
+    known = [_read(tool, f"tools[{index}]", must_call) for index, tool in enumerate(body.tools or ())
+             if tool.type in SERVED]
+    return chat_tools.offer_of(known, choice, body.parallel_tool_calls is not False)
 
 
-def _nested(tool: ToolItem) -> dict[str, Any]:
-    """Returns a tool as chats have it."""
+def _read(tool: ToolItem, where: str, must_call: bool) -> Tool:
+    """Returns a tool as chats have it. The grammar of a custom tool binds calls of it where the model's form of calls
+    has room for it; if it `must_call`, one that has none is refused."""
+    if tool.type == "custom":
+        told = {"name": tool.name, "description": _description(tool), "parameters": _INPUT}
+        return Tool(str(tool.name), tool.description, _INPUT, must_call, {"type": "function", "function": told},
+                    is_custom=True, grammar=_grammar(tool, where))
     told = {name: getattr(tool, name) for name in ("name", "description", "parameters", "strict")}
-    return {"type": "function", "function": {name: value for name, value in told.items() if value is not None}}
+    present = {name: value for name, value in told.items() if value is not None}
+    check_depth(present, where)
+    if (tool.parameters or {}).get("type", "object") != "object":
+        raise ValidationError(f"`{where}.parameters` must be a schema of type \"object\"")
+    return ToolBody.model_validate({"type": "function", "function": present}).read(where)
+
+
+def _description(tool: ToolItem) -> str:
+    """Returns the description of a custom tool for the model, with the form that its text must have."""
+    form = tool.format
+    rule = f"The input follows this grammar ({form.syntax}):\n{form.definition}" if form and form.definition else ""
+    return "\n".join(filter(None, (tool.description, rule)))
+
+
+def _grammar(tool: ToolItem, where: str) -> GrammarSpec | None:
+    form = tool.format
+    if form is None or form.type == "text":
+        return None
+    if form.syntax is None or form.definition is None:
+        raise ValidationError(f"`{where}.format` must have `syntax` and `definition`", "missing_required_parameter")
+    try:
+        return parse_guided({"guided_grammar" if form.syntax == "lark" else "guided_regex": form.definition})
+    except ValidationError as error:
+        error.param = f"{where}.format"
+        raise
 
 
 def _choice(choice: str | ChosenTool | None) -> str | NamedTool | AllowedTools | None:

@@ -77,7 +77,8 @@ def turn_of(body: ResponseBody, before: Sequence[Item], service: Service) -> Tur
     shared = as_chat(body)
     turn = FittingTurn if body.truncation == "auto" else Turn
     return turn(
-        dialogue_of(body, before, service), _parameters(body, shared, service), NAMES, model=body.model,
+        dialogue_of(body, before, service), _parameters(body, shared, service),
+        NAMES if body.text and body.text.format else NAMES._replace(grammar="tools"), model=body.model,
         is_greedy=shared.is_greedy)
 
 
