@@ -16,6 +16,7 @@ SHARED = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Tests start hundreds of processes, and pytest rewrites every test: once is enough, whatever the environment says.
 unexport PYTHONDONTWRITEBYTECODE
 CLIENTS = $(shell sed -n 's/^client-\([a-z-]*\) = .*/\1/p' pyproject.toml)
+NPM_CLIENTS = $(notdir $(wildcard tests/clients/npm/*))
 NEEDS = Python 3.11 or newer with venv is needed: apt-get install python3-venv (where python3 is older: \
 	apt-get install python3.11-venv, then add PYTHON=python3.11)
 UNLINKED = penstock/kernels is not a link to the folder kernels: this copy was made without symbolic links, as programs \
@@ -56,12 +57,18 @@ serve: setup  ## Serve MODEL_ID with NUM_SHARD processes at PORT; a small chat m
 		model=deploy/demo_model/checkpoint; echo "Serving $$model instead, which babbles: MODEL_ID=... serves another"; }; \
 	exec .venv/bin/text-generation-launcher --model-id "$$model" --num-shard $(NUM_SHARD) --port $(PORT)
 
-clients: $(CLIENTS:%=.venv/clients/%/stamp)  ## Install the clients that the slow tests run, each into an environment
+clients: $(CLIENTS:%=.venv/clients/%/stamp) $(NPM_CLIENTS:%=.venv/clients/%/stamp)  ## Install the clients that the slow tests run, each into an environment
 
 .venv/clients/%/stamp: pyproject.toml | .venv/stamp
 	@rm -rf $(@D) && .venv/bin/python -m venv --without-pip $(@D)
 	@.venv/bin/pip --python $(@D)/bin/python install --quiet --no-compile --group client-$* && touch $@ || \
 		echo 'client-$* could not be installed: its tests are skipped'
+
+# No script of a package runs; package-lock.json has the hash of each.
+$(NPM_CLIENTS:%=.venv/clients/%/stamp): .venv/clients/%/stamp: tests/clients/npm/%/package-lock.json | .venv/stamp
+	@rm -rf $(@D) && mkdir -p $(@D) && cp tests/clients/npm/$*/*.json $(@D)
+	@npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --silent && touch $@ || \
+		echo '$* could not be installed by npm: its tests are skipped'
 
 # Quick tests wait now and then for processes that start, which one more worker uses.
 test: WORKERS = 3

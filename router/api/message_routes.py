@@ -12,6 +12,8 @@ from penstock.router.api.openai import models as openai_models
 from penstock.router.api.openai import replies as openai
 from penstock.router.api.usual_replies import OPENAI_GENERATING, OPENAI_READING
 
+ANTHROPIC = "Anthropic"
+"""The heading of the routes in the OpenAPI document."""
 _REQUEST_ID = {REQUEST_ID: "The request's id."}
 _READING = {**OPENAI_READING, 429: OPENAI_GENERATING[429], 404: Reply("There is no such model.")}
 _GENERATING = {
@@ -27,7 +29,7 @@ def _refusing(replied: Mapping[int, Reply]) -> dict[int, Reply]:
 
 
 def _route(path: str, handler: Handler, summary: str, body: object, replied: Mapping[int, Reply]) -> Route:
-    return Route("POST", path, handler, summary, _refusing(replied), body, is_costly=True, tag="Anthropic")
+    return Route("POST", path, handler, summary, _refusing(replied), body, is_costly=True, tag=ANTHROPIC)
 
 
 MESSAGE_ROUTES = (

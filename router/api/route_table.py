@@ -9,7 +9,7 @@ from penstock.router.api.http.access import ANYBODY, Access
 from penstock.router.api.http.docs import Docs, page_routes
 from penstock.router.api.http.page import FILES, for_browsers
 from penstock.router.api.http.route import EVENTS, JSON, TEXT, Reply, Route
-from penstock.router.api.message_routes import MESSAGE_ROUTES, MODEL_ROUTES
+from penstock.router.api.message_routes import ANTHROPIC, MESSAGE_ROUTES, MODEL_ROUTES
 from penstock.router.api.openai import adapters, chat, completions
 from penstock.router.api.openai import replies as openai
 from penstock.router.api.openai.bodies import ChatBody, CompletionBody
@@ -130,6 +130,8 @@ _STATE_ROUTES = (
     _open("/", for_browsers(health.health), "Gives browsers a page to try the model; answers others as `/health` does.",
           {**_HEALTH, 200: Reply("The page; or an empty body, which means that requests are taken.")}),
     *(_open(path, health.health, "Tells whether the server takes requests.", _HEALTH) for path in ("/health", "/ping")),
+    _open("/api/hello", health.health, "Tells Claude Code, which asks at its start, whether the server takes requests.",
+          _HEALTH, ANTHROPIC),
     _open("/readyz", health.readyz, "Tells whether a request would be computed now.", _HEALTH),
     _open("/livez", health.livez, "Tells whether the server makes progress.", _HEALTH),
 )

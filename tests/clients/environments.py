@@ -1,4 +1,5 @@
-"""Virtual environments of clients, whose requirements contradict one another and ours; `make clients` makes them."""
+"""Environments of clients, whose requirements contradict one another and ours; `make clients` makes them: virtual ones
+of Python, and folders of packages of npm's."""
 
 from pathlib import Path
 
@@ -12,3 +13,10 @@ def python_of(client: str) -> Path:
     if not (HOME / client / "stamp").exists():
         pytest.skip(f"the client {client} is not installed: run `make clients`, for which a network is needed")
     return HOME / client / "bin" / "python"
+
+
+def program_of(client: str, path: str) -> Path:
+    """Returns the program at this path below the packages that npm installed for a client, or skips the test."""
+    if not (HOME / client / "stamp").exists():
+        pytest.skip(f"the client {client} is not installed: run `make clients`, for which npm and a network are needed")
+    return HOME / client / "node_modules" / path

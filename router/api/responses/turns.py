@@ -68,7 +68,7 @@ def dialogue_of(body: AskingBody, before: Sequence[Item], service: Service) -> D
     reads_effort = service.template is not None and service.template.reads("reasoning_effort")
     return Dialogue(
         messages_of(body.instructions, items), offer_of(body), variables=body.chat_template_kwargs or {},
-        fields={"reasoning_effort": effort} if reads_effort else {}, add_generation_prompt=True)
+        fields={"reasoning_effort": effort} if reads_effort else {}, add_generation_prompt=True, has_system_amid=True)
 
 
 def turn_of(body: ResponseBody, before: Sequence[Item], service: Service) -> Turn:
