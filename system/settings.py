@@ -87,6 +87,13 @@ class ServerSettings:
         "llama4_json"], Setting(
         MODEL, "Penstock: how the model writes calls of tools, by the names of vLLM's parsers. auto asks the chat "
         "template. Default: auto.")] = "auto"
+    reasoning_parser: Annotated[Literal[
+        "auto", "none", "openai_gptoss", "gpt_oss", "harmony", "seed_oss", "minimax_m3", "cohere", "cohere_command3",
+        "cohere_command4", "command_a", "mistral", "magistral", "kimi", "apertus", "hunyuan_v3", "granite",
+        "hunyuan_a13b", "ernie45", "granite33", "gemma4", "deepseek_r1", "deepseek_v3", "qwen3", "glm45", "kimi_k2",
+        "minimax_m2", "nemotron", "nemotron_v3", "step3", "holo2", "olmo3", "ernie45_think", "think"], Setting(
+        MODEL, "Penstock: how the model marks the text in which it thinks before it answers, by the names of vLLM's "
+        "parsers. auto asks the chat template, none tells no thoughts apart. Default: auto.")] = "auto"
     watermark_gamma: Annotated[Annotated[float, Gt(0), Lt(1)], Setting(
         MODEL, "Share of the vocabulary that a watermark prefers. Default: 0.5.", SHARD | OF_SHARDS)] = 0.5
     watermark_delta: Annotated[float, Setting(

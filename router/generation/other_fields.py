@@ -105,7 +105,7 @@ _PROMPTS: Refused = {
     "mm_processor_kwargs": ({},), "media_io_kwargs": ({},), "use_audio_in_video": _OFF,
     "thinking": (), "think": (), "enable_thinking": (), "preserve_thinking": _OFF, "thinking_budget": (),
     "thinking_token_budget": (), "reasoning": ({},), "reasoning_budget": (), "reasoning_budget_tokens": (),
-    "reasoning_budget_message": ("",), "reasoning_format": ("none",),
+    "reasoning_budget_message": ("",), "reasoning_format": ("auto", "deepseek"),
     "functions": ([],), "function_call": ("none", "auto"), "verbosity": ("medium",), "web_search_options": (),
 }
 """Those that would change the prompt which a conversation makes."""
@@ -135,10 +135,12 @@ REFUSED_IN_TEMPLATES: Refused = {name: neutral for name, neutral in _PEERS.items
 """Those of `chat_template_kwargs` that no chat template could obey; one that the template reads is its own."""
 _ON_OPENAIS_ROUTES = {
     **{name: neutral for name, neutral in _PEERS.items() if name not in _ON_OPENAIS}, **_TGI, "options": ({},)}
+_BUDGETS = ("thinking_token_budget", "thinking_budget", "reasoning_budget_tokens")
+"""Those that chats have."""
 REFUSED_IN_CHATS: Refused = {
-    **{name: neutral for name, neutral in _ON_OPENAIS_ROUTES.items() if name not in _OLD_TOOLS},
+    **{name: neutral for name, neutral in _ON_OPENAIS_ROUTES.items() if name not in (*_OLD_TOOLS, *_BUDGETS)},
     "modalities": (["text"],), "audio": (), "best_of": _ONE,
-    "include_reasoning": (True,), "prompt": (), "suffix": ("",),
+    "separate_reasoning": (True,), "stream_reasoning": (True,), "prompt": (), "suffix": ("",),
 }
 REFUSED_IN_COMPLETIONS: Refused = {**_ON_OPENAIS_ROUTES, **_CHATS}
 REFUSED_IN_RESPONSES: Refused = {
@@ -190,7 +192,6 @@ IGNORED: Mapping[str, str] = {
     **dict.fromkeys(("timings_per_token", "return_progress", "return_cached_tokens_details", "usage", "diagnostics"),
                     "headers, `usage` and `/metrics` tell of it"),
     "spaces_between_special_tokens": "texts have none there, which a model has not written",
-    **dict.fromkeys(("separate_reasoning", "stream_reasoning"), "reasoning is not told apart"),
 }
 """Fields that change no answer, each with what it is for or why it is dropped."""
 

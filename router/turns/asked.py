@@ -51,6 +51,6 @@ async def ask(
         if wish.output_ids is not None and not form.is_plain:
             raise ValidationError(f"`{OUTPUT_IDS}` is not for answers that may call tools, whose tokens have no event "
                                   "each")
-        kind = form.calls and form.calls.name
-        identity = await identify(service, [spec], wish, (*rendering, kind), is_stream=is_stream, flags=flags)
+        kind = [form.calls and form.calls.name, *([form.thinking.name] if form.thinking else ())]
+        identity = await identify(service, [spec], wish, (*rendering, *kind), is_stream=is_stream, flags=flags)
         yield Asked(asking, spec, form, identity, is_stream, num_permits)

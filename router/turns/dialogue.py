@@ -10,12 +10,14 @@ from penstock.router.chat.tools import Offer
 from penstock.router.errors import TemplateError, ValidationError
 from penstock.router.generation.prompts import check_variables, write_prompt
 from penstock.router.generation.service import Service
+from penstock.router.turns.thinking import NO_WISH, ThinkingWish
 
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
     """The messages, the tools that may be called, and what is wished of the template: its name, the text that tells of
-    tools where it does not, its own variables, and `fields`, which are variables that the API has as fields.
+    tools where it does not, its own variables, `fields`, which are variables that the API has as fields, and how it is
+    to think.
 
     `add_generation_prompt` and `continue_final_message` are as in `Conversation.prompt`. With `has_system_amid`
     messages of the system may come amid others, whatever the template does with those.
@@ -27,6 +29,7 @@ class Dialogue:
     tool_prompt: str | None = None
     variables: Mapping[str, Any] = field(default_factory=dict)
     fields: Mapping[str, Any] = field(default_factory=dict)
+    thinking: ThinkingWish = NO_WISH
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     has_system_amid: bool = False
@@ -52,4 +55,4 @@ class Dialogue:
             if not conversation.reads(name):
                 raise ValidationError(f"`{name}` is not supported by this model's chat template",
                                       "unsupported_parameter")
-        return {**self.variables, **given}
+        return {**self.thinking.variables(conversation, self.variables), **self.variables, **given}

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.router.chat.answer_form import PLAIN_FORM, AnswerForm
 from penstock.router.chat.conversation import Conversation
@@ -15,6 +15,7 @@ from penstock.router.generation.spec import FieldNames, GenerationSpec
 from penstock.router.grammar.compiler import MAX_SOURCE
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.grammar.spec import GrammarSpec
+from penstock.router.turns import thinking
 from penstock.router.turns.dialogue import Dialogue
 
 
@@ -42,8 +43,12 @@ class Turn:
         prompt, conversation = await self.dialogue.written(service)
         calls = conversation.call_format
         mark_ids = {} if calls is None else service.tokenizer.marks(calls.texts)
-        common = self.parameters
+        common, wish = self.parameters, self.dialogue.thinking
+        thinking.check_budget(wish, conversation, service)
         grammar, form = await _shape(conversation, common.grammar, mark_ids, service)
+        thoughts, is_open = thinking.format_of(conversation, prompt, service)
+        form = replace(form, thinking=thoughts, is_thinking=is_open)
+        grammar = await thinking.bound(grammar, thoughts, is_open, wish.budget, service)
         shown = shown_ids(
             service, common, skip_special_tokens=self.skips_special, keep_stop=self.keeps_stop)
         return GenerationSpec(
@@ -57,7 +62,7 @@ class Turn:
             has_openai_penalties=True,
             raw_logprobs=True,
             wants_prompt_logprobs=self.wants_prompt_logprobs,
-            shown_ids=shown.union(mark_ids.values()),
+            shown_ids=shown.union(mark_ids.values(), thinking.shown_ids(thoughts, service)),
             adapter=service.adapters.named(self.model),
             names=self.names,
             fills_context=self.fills_context), form

@@ -5,6 +5,8 @@ import string
 
 from penstock.router.chat.answer_form import AnswerForm
 from penstock.router.chat.deltas import CallBegin, Delta
+from penstock.router.chat.harmony_parser import HarmonyParser
+from penstock.router.chat.thinking_parser import ThinkingParser
 from penstock.router.engine.stream import Event
 from penstock.router.generation.answer import Answer
 
@@ -19,9 +21,14 @@ class TurnReader:
         self.answer = answer
         self.form = form
         self.num_tokens = 0
+        self.num_thinking_tokens = 0
+        """The number of tokens between the marks of the thinking."""
         self.num_calls = 0
         self._name = name
         self._parser = form.parser()
+        self._thinker = self._parser if isinstance(self._parser, ThinkingParser | HarmonyParser) else None
+        self._num_held = 0
+        """The number of the last tokens that may be the mark behind the thinking."""
         self._num_given = 0
         """The number of characters of the answer that have come with its events."""
 
@@ -30,11 +37,28 @@ class TurnReader:
         self.num_tokens += 1
         text = event.token.text if event.ending is None else event.ending.text[self._num_given:]
         self._num_given += len(text)
-        deltas = self._parser.push(text)
+        deltas = self._push(text)
         if event.ending is not None:
             deltas += self._parser.finish()
+            if self._thinker is not None and self._thinker.is_thinking:
+                self._count_held()
         self.num_calls += sum(isinstance(delta, CallBegin) for delta in deltas)
         return deltas
+
+    def _push(self, text: str) -> list[Delta]:
+        """Parses the next token's text, and counts the token if it is thought."""
+        thinker = self._thinker
+        was_thinking = thinker is not None and thinker.is_thinking
+        deltas = self._parser.push(text)
+        if was_thinking and thinker is not None and thinker.is_thinking:
+            self._num_held += 1
+            if not thinker.holds_mark:
+                self._count_held()
+        return deltas
+
+    def _count_held(self) -> None:
+        self.num_thinking_tokens += self._num_held
+        self._num_held = 0
 
     def call_id(self, begin: CallBegin) -> str:
         """Returns the id of a call: the one that the model wrote, or one that follows from the answer's name."""

@@ -35,7 +35,8 @@ OTHERWISE = {
 }
 OF_ITS_SERVER = {"--num-shard": 1, "--speculate": 0, "--watermark-gamma": 0.5, "--watermark-delta": 2.0}
 """What TGI's launcher leaves to its server."""
-ADDED = {"--activations": None, "--model-impl": "auto", "--device": "auto", "--deterministic": False,
+ADDED = {"--reasoning-parser": "auto",
+         "--activations": None, "--model-impl": "auto", "--device": "auto", "--deterministic": False,
          "--kv-memory": None, "--block-size": 16, "--threads": None,
          "--pipeline-depth": None, "--pipeline-parallel-size": 1,
          "--step-timeout": 60, "--max-shard-downtime": 120, "--poison-memory": 600,

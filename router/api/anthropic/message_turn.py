@@ -1,7 +1,5 @@
 """Makes a turn of the body of a message."""
 
-from typing import Any
-
 from penstock.router.api.anthropic.bodies import CountBody, MessagesBody
 from penstock.router.api.anthropic.conversation import chat_messages, referred_tools
 from penstock.router.api.anthropic.tools import read_offer
@@ -13,10 +11,8 @@ from penstock.router.generation.spec import FieldNames
 from penstock.router.grammar.forms import parse_response_format
 from penstock.router.grammar.spec import GrammarSpec
 from penstock.router.turns.dialogue import Dialogue
+from penstock.router.turns.thinking import ThinkingWish
 from penstock.router.turns.turn import Turn
-
-_SWITCHES = ("enable_thinking", "thinking")
-"""The variables by which templates are told whether the model is to think."""
 
 
 def turn_of(body: MessagesBody, service: Service) -> Turn:
@@ -31,18 +27,16 @@ def dialogue_of(body: CountBody, service: Service) -> Dialogue:
     refuse_unsupported(body.model_extra, REFUSED_IN_MESSAGES)
     messages = chat_messages(body)
     offer = read_offer(body.tools, body.tool_choice, referred_tools(body.messages))
-    return Dialogue(messages, offer, variables=_variables(body, service), has_system_amid=True)
+    return Dialogue(messages, offer, thinking=_thinking(body), has_system_amid=True)
 
 
-def _variables(body: CountBody, service: Service) -> dict[str, Any]:
-    """Returns the wishes on thinking as variables that the model's template reads. Agents send them to every model, so
-    that a template that knows nothing of them is no reason to refuse."""
-    effort = body.output_config and body.output_config.effort
-    wishes: dict[str, Any] = {"reasoning_effort": effort} if effort else {}
-    if body.thinking is not None and body.thinking.type != "adaptive":
-        wishes |= dict.fromkeys(_SWITCHES, body.thinking.type == "enabled")
-    template = service.template
-    return {name: value for name, value in wishes.items() if template is not None and template.reads(name)}
+def _thinking(body: CountBody) -> ThinkingWish:
+    """Returns the wish on thinking. Agents send one to every model, so that a template that knows nothing of it is no
+    reason to refuse."""
+    effort, asked = body.output_config.effort if body.output_config else None, body.thinking
+    is_on = None if asked is None or asked.type == "adaptive" else asked.type == "enabled"
+    return ThinkingWish(is_on, effort, asked.budget_tokens if asked is not None and is_on else None, insists=False,
+                        budget_name="thinking.budget_tokens")
 
 
 def _parameters(body: MessagesBody) -> Parameters:

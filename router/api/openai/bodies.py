@@ -22,12 +22,18 @@ from penstock.router.generation.parameters import (
 )
 from penstock.router.grammar.forms import check_response_format
 from penstock.router.shapes import Body
+from penstock.router.turns.thinking import ThinkingWish
 
 MAX_LISTS = 10_000
 
 
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**64), AfterValidator(lambda seed: seed % 2**64)]
 """OpenAI's are of 64 bits with a sign."""
+
+
+ThinkingBudget = Annotated[
+    Annotated[int, Field(ge=0, lt=2**32)] | None, BeforeValidator(lambda budget: None if budget == -1 else budget)]
+"""The most tokens of thinking; -1 is any number to some clients."""
 
 
 class StreamOptions(Body):
@@ -166,3 +172,15 @@ class ChatBody(OpenAIBody):
 
     documents: list[dict[str, Any]] | None = None
     reasoning_effort: str | None = None
+    include_reasoning: bool | None = None
+    thinking_token_budget: ThinkingBudget = None
+    thinking_budget: ThinkingBudget = None
+    reasoning_budget_tokens: ThinkingBudget = None
+
+    @property
+    def thinking(self) -> ThinkingWish:
+        """The wish of how the model is to think."""
+        budgets = {name: value for name in ("thinking_token_budget", "thinking_budget", "reasoning_budget_tokens")
+                   if (value := getattr(self, name)) is not None}
+        name = min(budgets, key=budgets.__getitem__, default="thinking_token_budget")
+        return ThinkingWish(effort=self.reasoning_effort, budget=budgets.get(name), budget_name=name)

@@ -1,6 +1,6 @@
 """OpenAI's `POST /v1/chat/completions`, and TGI's `POST /chat_tokenize`."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -65,7 +65,7 @@ async def whole_answer(asking: Asking, body: ChatBody, wish: Wish, names: Manner
             async for answer, event in answers:
                 choices[answer.index].note(event)
         content = {**start, "choices": [choice.whole() for choice in choices if choice.has_ended],
-                   "usage": usage(answers.each, asked.spec.num_answers),
+                   "usage": usage(answers.each, asked.spec.num_answers, _num_thoughts(asked, choices)),
                    **await told_prompt_logprobs(answers.each[0], body, asking.service.tokenizer)}
         times = {**compute_time(answers.each), **time_headers(answers.each, asked.spec.num_answers)}
         return Whole(content, {**_headers(asked), **times})
@@ -76,7 +76,8 @@ def _asked(asking: Asking, body: ChatBody, wish: Wish, names: Manner) -> Abstrac
     return ask(
         asking, lambda: turn_of(body, service.limits, names), wish,
         ("chat", body.model, bool(body.logprobs), bool(body.return_token_ids), body.prompt_logprobs,
-         bool(body.return_tokens_as_token_ids), bool(body.echo), bool(body.functions)),
+         bool(body.return_tokens_as_token_ids), bool(body.echo), bool(body.functions),
+         *(["no reasoning"] if body.include_reasoning is False else ())),
         num_answers=max(1, body.n or 1), is_stream=bool(body.stream), flags=manner_of(service).flags)
 
 
@@ -117,11 +118,18 @@ async def _chunks(asked: Asked, body: ChatBody) -> AsyncGenerator[AnswerEvent]:
             for rendered in choice.chunks(event):
                 chunk: dict[str, Any] = {"choices": [rendered], **no_usage}
                 if has_usage:
-                    chunk["usage"] = count_usage([answer], choice.num_tokens)
+                    chunk["usage"] = count_usage([answer], choice.num_tokens, 1, _num_thoughts(asked, [choice]))
                 yield AnswerEvent(answer.index, start + orjson.dumps(chunk)[1:])
     if options and options.include_usage:
-        last = {"choices": [], "usage": usage(answers.each, asked.spec.n)}
+        last = {"choices": [], "usage": usage(answers.each, asked.spec.n, _num_thoughts(asked, choices))}
         yield AnswerEvent(NO_ANSWER, start + orjson.dumps(last)[1:])
+
+
+def _num_thoughts(asked: Asked, choices: Sequence[AskedChoice]) -> int | None:
+    """Returns how many tokens of the answers are thoughts; None if the model does not think."""
+    if asked.form.thinking is None:
+        return None
+    return sum(choice.num_thinking_tokens for choice in choices)
 
 
 def _choices(asked: Asked, body: ChatBody, answers: Answers) -> list[AskedChoice]:

@@ -6,7 +6,7 @@ from typing import Any
 from penstock.router.api.openai.bodies import ChatBody
 from penstock.router.api.openai.logprobs import token_logprobs
 from penstock.router.api.openai.manner import Manner
-from penstock.router.chat.deltas import Arguments, CallBegin, CallEnd, Content, Delta
+from penstock.router.chat.deltas import Arguments, CallBegin, CallEnd, Content, Delta, Thinking
 from penstock.router.engine.stream import Ending, Event, Token
 from penstock.router.text.tokenizer import Tokenizer
 from penstock.router.turns.turn_reader import TurnReader
@@ -32,12 +32,17 @@ class ChatChoice:
     def note(self, event: Event) -> None:
         """Takes the next event of an answer that is sent whole."""
         self._tokens.append(event.token)
-        self._deltas += self._reader.read(event)
+        self._deltas += self._read(event)
 
     @property
     def num_tokens(self) -> int:
         """How many of the answer's tokens have come."""
         return self._reader.num_tokens
+
+    @property
+    def num_thinking_tokens(self) -> int:
+        """How many of them are thoughts."""
+        return self._reader.num_thinking_tokens
 
     @property
     def has_ended(self) -> bool:
@@ -53,6 +58,7 @@ class ChatChoice:
                 calls[delta.index]["function"]["arguments"] += delta.text
         refusal = {} if self._manner.is_tgi else {"refusal": None}
         message: dict[str, Any] = {"role": "assistant", "content": "".join(contents), **refusal}
+        message.update(_thoughts("".join(delta.text for delta in self._deltas if isinstance(delta, Thinking))))
         if calls:
             message["content"] = message["content"] or None
             message["tool_calls"] = [{key: call[key] for key in ("id", "type", "function")} for call in calls]
@@ -60,7 +66,8 @@ class ChatChoice:
         return self._render({"message": message}, self._tokens, self._reason(self._answer.ending), is_first=True)
 
     def chunks(self, event: Event) -> list[dict[str, Any]]:
-        """Returns the chunks that the next event brings, a delta each; none while it is not known if a call begins.
+        """Returns the chunks that the next event brings, a delta each; none while it is not known if a call begins. An
+        event of an answer that can't call has one chunk, so that clients know the tokens that they have.
 
         The last one has the reason to end. Logprobs come with the next chunk there is. The first has the role; to TGI's
         clients, which ask for the model `tgi`, each has it, and null where it has no calls, for `text_generation`
@@ -68,7 +75,9 @@ class ChatChoice:
         """
         is_first = not self.num_tokens
         self._tokens.append(event.token)
-        deltas = [self._render_delta(delta) for delta in self._reader.read(event) if not isinstance(delta, CallEnd)]
+        deltas = [self._render_delta(delta) for delta in self._read(event) if not isinstance(delta, CallEnd)]
+        if len(deltas) > 1 and self._reader.form.is_plain:
+            deltas = [_joined(deltas)]
         if not deltas and (self._reader.form.is_plain or event.ending is not None):
             deltas.append(self._render_delta(Content("")))
         chunks = []
@@ -79,6 +88,13 @@ class ChatChoice:
             chunks.append(self._render({"delta": delta}, self._tokens, reason, is_first))
             self._tokens, is_first = [], False
         return chunks
+
+    def _read(self, event: Event) -> list[Delta]:
+        """Returns the parts that the next event decides, without thoughts that are not wanted."""
+        deltas = self._reader.read(event)
+        if self._body.include_reasoning is False:
+            return [delta for delta in deltas if not isinstance(delta, Thinking)]
+        return deltas
 
     def _render(
         self, content: dict[str, Any], tokens: Sequence[Token], reason: str | None, is_first: bool
@@ -103,6 +119,10 @@ class ChatChoice:
         rendered: dict[str, Any] = {"role": "assistant"} if self._has_role else {}
         self._has_role = self._repeats_role
         match delta:
+            case Thinking():
+                rendered.update(_thoughts(delta.text))
+                if self._no_calls:
+                    rendered.update({"content": "", **self._no_calls})
             case Content():
                 rendered.update({"content": delta.text, **self._no_calls})
             case CallBegin():
@@ -114,3 +134,18 @@ class ChatChoice:
     def _begin_call(self, begin: CallBegin) -> dict[str, Any]:
         return {"index": begin.index, "id": self._reader.call_id(begin), "type": "function",
                 "function": {"name": begin.name, "arguments": ""}}
+
+
+def _thoughts(text: str) -> dict[str, str]:
+    """Returns thoughts under both of the names that clients read."""
+    return {"reasoning_content": text, "reasoning": text} if text else {}
+
+
+def _joined(deltas: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Returns several deltas as one."""
+    joined: dict[str, Any] = {}
+    for delta in deltas:
+        for key, value in delta.items():
+            both = isinstance(value, str) and key in joined and key != "role"
+            joined[key] = joined[key] + value if both else value
+    return joined

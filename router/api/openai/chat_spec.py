@@ -58,6 +58,7 @@ def dialogue_of(body: ChatBody) -> Dialogue:
         template=body.chat_template,
         tool_prompt=body.tool_prompt,
         variables=body.chat_template_kwargs or {},
-        fields={name: getattr(body, name) for name in ("documents", "reasoning_effort")},
+        fields={"documents": body.documents},
+        thinking=body.thinking,
         add_generation_prompt=body.add_generation_prompt,
         continue_final_message=body.continue_final_message)

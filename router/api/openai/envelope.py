@@ -38,23 +38,28 @@ def head(service: Service, body: OpenAIBody, kind: str, answer_id: str) -> dict[
     }
 
 
-def usage(answers: Sequence[Answer], per_prompt: int = 1) -> dict[str, Any]:
+def usage(answers: Sequence[Answer], per_prompt: int = 1, num_thinking_tokens: int | None = None) -> dict[str, Any]:
     """Returns the usage of answers that have ended, in the order of their indices, of which each prompt has
     `per_prompt`."""
-    return count_usage(answers, sum(answer.ending.num_tokens for answer in answers if answer.ending), per_prompt)
+    num_tokens = sum(answer.ending.num_tokens for answer in answers if answer.ending)
+    return count_usage(answers, num_tokens, per_prompt, num_thinking_tokens)
 
 
-def count_usage(answers: Sequence[Answer], num_tokens: int, per_prompt: int = 1) -> dict[str, Any]:
+def count_usage(
+    answers: Sequence[Answer], num_tokens: int, per_prompt: int = 1, num_thinking_tokens: int | None = None
+) -> dict[str, Any]:
     """Returns the usage of answers with `num_tokens` so far; cached tokens are those found in the prefix cache,
-    prediction tokens those that were guessed."""
+    prediction tokens those that were guessed, reasoning tokens those of thoughts, None where there are none."""
     prompts = answers[::per_prompt]
     num_prompt_tokens = sum(len(answer.request.input_ids) for answer in prompts)
+    thoughts = {} if num_thinking_tokens is None else {"reasoning_tokens": num_thinking_tokens}
+    details = {**_guesses(answers), **thoughts}
     return {
         "prompt_tokens": num_prompt_tokens,
         "completion_tokens": num_tokens,
         "total_tokens": num_prompt_tokens + num_tokens,
         "prompt_tokens_details": {"cached_tokens": sum(answer.hit_tokens for answer in prompts)},
-        **_guesses(answers),
+        **({"completion_tokens_details": details} if details else {}),
     }
 
 
@@ -62,6 +67,6 @@ def _guesses(answers: Sequence[Answer]) -> dict[str, Any]:
     """Returns how many tokens were guessed, where any are."""
     each = [answer.guesses for answer in answers if answer.guesses]
     accepted = sum(guesses.accepted for guesses in each)
-    return {"completion_tokens_details": {
+    return {
         "accepted_prediction_tokens": accepted,
-        "rejected_prediction_tokens": sum(guesses.drafted for guesses in each) - accepted}} if each else {}
+        "rejected_prediction_tokens": sum(guesses.drafted for guesses in each) - accepted} if each else {}

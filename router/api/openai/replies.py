@@ -30,9 +30,13 @@ class CachedTokens(BaseModel):
     cached_tokens: int
 
 
-class PredictionTokens(BaseModel):
-    accepted_prediction_tokens: int
-    rejected_prediction_tokens: int
+class CompletionTokens(BaseModel):
+    """The kinds of tokens in an answer: those that were guessed, where any are, and those that are thoughts, where the
+    model thinks."""
+
+    accepted_prediction_tokens: int | None = None
+    rejected_prediction_tokens: int | None = None
+    reasoning_tokens: int | None = None
 
 
 class Usage(BaseModel):
@@ -40,7 +44,7 @@ class Usage(BaseModel):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: CachedTokens
-    completion_tokens_details: PredictionTokens | None = None
+    completion_tokens_details: CompletionTokens | None = None
 
 
 class Logprobs(BaseModel):
@@ -112,15 +116,19 @@ class Message(BaseModel):
     role: Literal["assistant"]
     content: str | None
     refusal: None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
     tool_calls: list[Call] | None = None
     function_call: CalledFunction | None = None
 
 
 class Delta(BaseModel):
-    """The part that a chunk adds to the message: a text, or a part of a call."""
+    """The part that a chunk adds to the message: a text, thoughts under both of their names, or a part of a call."""
 
     role: Literal["assistant"] | None = None
     content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
     tool_calls: list[Call] | None = None
     function_call: CalledFunction | None = None
 

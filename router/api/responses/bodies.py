@@ -163,6 +163,7 @@ class AskingBody(Body):
     text: Text | None = None
     truncation: Literal["auto", "disabled"] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    thinking_token_budget: UInt32 | None = None
 
 
 class ResponseBody(AskingBody):
@@ -198,7 +199,6 @@ class ResponseBody(AskingBody):
     typical_p: Float32 | None = None
     min_tokens: UInt32 | None = None
     ignore_eos: bool | None = None
-    thinking_token_budget: UInt32 | None = None
     priority: Int32 | None = None
 
     @property

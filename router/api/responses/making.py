@@ -69,13 +69,9 @@ class Making:
         answer = self._reader.answer
         assert answer.ending is not None
         usage = response.usage(len(answer.request.input_ids), answer.hit_tokens, answer.ending.num_tokens,
-                               self._num_thinking_tokens)
+                               self._reader.num_thinking_tokens)
         return response.ended(self._begun, self._items.output, usage, int(time.time()),
                               answer.ending.finish_reason is FinishReason.LENGTH)
-
-    @property
-    def _num_thinking_tokens(self) -> int:
-        return 0
 
     def _logprobs(self, token: Token) -> dict[str, Any]:
         described = token_logprobs(self._tokenizer, token)

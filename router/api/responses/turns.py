@@ -16,6 +16,7 @@ from penstock.router.generation.parameters import Parameters
 from penstock.router.generation.service import Service
 from penstock.router.generation.spec import FieldNames, GenerationSpec
 from penstock.router.turns.dialogue import Dialogue
+from penstock.router.turns.thinking import ThinkingWish
 from penstock.router.turns.turn import Turn
 
 NAMES = FieldNames("input", "max_output_tokens", "top_logprobs", "truncation", "text.format", num_beams="n",
@@ -65,10 +66,10 @@ def dialogue_of(body: AskingBody, before: Sequence[Item], service: Service) -> D
     items = [*(("previous_response_id", item) for item in before),
              *((f"input[{number}]", item) for number, item in enumerate(own_items(body.input)))]
     effort = body.reasoning.effort if body.reasoning else None
-    reads_effort = service.template is not None and service.template.reads("reasoning_effort")
     return Dialogue(
         messages_of(body.instructions, items), offer_of(body), variables=body.chat_template_kwargs or {},
-        fields={"reasoning_effort": effort} if reads_effort else {}, add_generation_prompt=True, has_system_amid=True)
+        thinking=ThinkingWish(effort=effort, budget=body.thinking_token_budget, insists=False),
+        add_generation_prompt=True, has_system_amid=True)
 
 
 def turn_of(body: ResponseBody, before: Sequence[Item], service: Service) -> Turn:

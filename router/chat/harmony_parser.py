@@ -1,0 +1,143 @@
+"""Splits an answer of gpt-oss, in pieces of any size, into its parts. Pure.
+
+Such an answer is messages in channels, each with a header: `<|channel|>analysis<|message|>` before thoughts, `final`
+before the answer, and `commentary` before text or, with a recipient, before the arguments of a call.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterator
+from enum import Enum, auto
+
+import orjson
+
+from penstock.router.chat.deltas import Arguments, CallBegin, CallEnd, Content, Delta, Thinking
+
+MAX_HEADER = 1024
+"""The most characters of a header; what is longer is content."""
+_MESSAGE = "<|message|>"
+_END = re.compile(r"<\|(?:end|call|return|start)\|>")
+_MARK = re.compile(r"<(?:\|(?:\w{1,6}(?:\|)?)?)?\Z")
+"""The beginning of a mark at the end of a text."""
+_CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
+_RECIPIENT = re.compile(r"\bto=([^\s<]+)")
+_FUNCTIONS = "functions."
+_HEADERS = ("<|channel|>", "<|start|>", " to=", "to=")
+"""How an answer may begin that has a header."""
+
+
+class _Kind(Enum):
+    """The kind of a message."""
+
+    THINKING = auto()
+    CONTENT = auto()
+    CALL = auto()
+
+
+class HarmonyParser:
+    """Takes the pieces of one answer; the deltas, joined, depend on the text alone and not on how it was cut."""
+
+    def __init__(self, tools: Collection[str] = (), is_open: bool = False) -> None:
+        """Takes the names of the tools that may be called. `is_open` tells that the prompt has the header of the
+        thinking."""
+        self._tools = frozenset(tools)
+        self._text = ""
+        """The text that is not decided yet."""
+        self._kind: _Kind | None = _Kind.THINKING if is_open else None
+        """The kind of the message that the text stands in; None in a header."""
+        self._begun: set[_Kind] = set()
+        """The kinds of messages that have had text."""
+        self._is_first = True
+        self._is_blank = True
+        self._num_calls = 0
+        self._name = ""
+        self._arguments: list[str] = []
+
+    @property
+    def is_thinking(self) -> bool:
+        """Whether the next text is thought."""
+        return self._kind is _Kind.THINKING
+
+    @property
+    def holds_mark(self) -> bool:
+        """Whether the last of the text may be the beginning of a mark."""
+        return bool(self._text)
+
+    def push(self, piece: str) -> list[Delta]:
+        """Takes the next piece of the answer, and returns the deltas that it decides."""
+        self._text += piece
+        return list(self._advance())
+
+    def finish(self) -> list[Delta]:
+        """Takes the answer's end, and returns what was held back. A header that is not whole is dropped, and a call is
+        whole if its arguments are."""
+        text, self._text = self._text, ""
+        deltas = [] if self._kind is None else [*self._given(text)]
+        return [*deltas, *self._end_call()]
+
+    def _advance(self) -> Iterator[Delta]:
+        while self._text:
+            if self._kind is None:
+                if not self._read_header():
+                    return
+                if self._kind is _Kind.CALL:
+                    yield CallBegin(self._num_calls - 1, self._name)
+                continue
+            end = _END.search(self._text)
+            if end is None:
+                mark = _MARK.search(self._text, max(0, len(self._text) - 10))
+                at = len(self._text) if mark is None else mark.start()
+                text, self._text = self._text[:at], self._text[at:]
+                yield from self._given(text)
+                return
+            text, self._text = self._text[:end.start()], self._text[end.end():]
+            yield from self._given(text)
+            yield from self._end_call()
+            self._kind = None
+
+    def _read_header(self) -> bool:
+        """Reads a header, or finds that the answer has none; returns whether it is known which."""
+        header, is_whole, rest = self._text.partition(_MESSAGE)
+        may_be_one = not self._is_first or any(
+            each.startswith(header[:len(each)]) for each in _HEADERS) or bool(is_whole)
+        if may_be_one and not is_whole and len(header) < MAX_HEADER:
+            return False
+        self._kind, self._is_blank = _Kind.CONTENT, True
+        if is_whole:
+            self._text = rest
+            self._kind = self._kind_of(header)
+        self._is_first = False
+        return True
+
+    def _kind_of(self, header: str) -> _Kind:
+        """Returns the kind of the message behind a header."""
+        channel, recipient = _CHANNEL.search(header), _RECIPIENT.search(header)
+        if recipient is not None and recipient[1] != "assistant":
+            self._name = recipient[1].removeprefix(_FUNCTIONS)
+            if recipient[1].startswith(_FUNCTIONS) or self._name in self._tools:
+                self._num_calls += 1
+                self._arguments = []
+                return _Kind.CALL
+            return _Kind.THINKING  # a tool of the model's own, which nobody runs
+        return _Kind.THINKING if channel is not None and channel[1] == "analysis" else _Kind.CONTENT
+
+    def _given(self, text: str) -> Iterator[Delta]:
+        """Yields a part of the message, behind an empty line where another of its kind came before."""
+        kind = self._kind
+        if not text or kind is None:
+            return
+        if kind is _Kind.CALL:
+            self._arguments.append(text)
+            yield Arguments(self._num_calls - 1, text)
+            return
+        delta: Callable[[str], Delta] = Thinking if kind is _Kind.THINKING else Content
+        yield delta("\n\n" + text if self._is_blank and kind in self._begun else text)
+        self._is_blank = False
+        self._begun.add(kind)
+
+    def _end_call(self) -> Iterator[Delta]:
+        if self._kind is _Kind.CALL:
+            try:
+                orjson.loads("".join(self._arguments))
+            except orjson.JSONDecodeError:
+                return
+            yield CallEnd(self._num_calls - 1)
