@@ -1,6 +1,6 @@
 """The shapes of answers of OpenAI's routes, for the OpenAPI document; handlers build them as plain dicts."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
@@ -190,3 +190,4 @@ class Model(BaseModel):
 class Models(BaseModel):
     object: Literal["list"]
     data: list[Model]
+    models: list[Any] | None = None

@@ -121,6 +121,8 @@ async def test_what_codex_sends(caller: Server) -> None:
     assert response["tools"] == [WEATHER]
     assert response["reasoning"] == {"effort": "medium", "summary": "auto"}
     assert response["text"] == {"verbosity": "low", "format": {"type": "text"}}
+    models = await (await caller.client.get("/v1/models?client_version=0.50.0")).json()
+    assert (models["models"], [model["id"] for model in models["data"]]) == ([], ["demo"])
 
 
 async def test_logprobs(talker: Server) -> None:
