@@ -6,6 +6,7 @@ from pathlib import Path
 
 from penstock.router.api.http.body_room import least_room
 from penstock.router.limits import Limits
+from penstock.router.text.known_parts import MOST_BYTES
 
 BLOCK_BYTES = 1 << 10
 """The bytes that the prefix cache takes to find one block."""
@@ -35,6 +36,7 @@ def memory_ceiling(limits: Limits, num_blocks: int, others: int = 0, *, num_line
              "for lines of batches": 0 if num_lines is None else (
                  max(num_lines, limits.max_concurrent_requests) * request + BODY_FACTOR * WINDOW_BYTES),
              "for files": 0 if num_lines is None else 2 * NUM_TRANSFERS * TRANSFER_BYTES,
+             "for known parts of chats": MOST_BYTES,
              "for large bodies": BODY_FACTOR * least_room(limits.payload_limit),
              "for all else": OTHER_BYTES}
     if not parts["of program"]:

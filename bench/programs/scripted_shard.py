@@ -59,7 +59,7 @@ async def serve(config: dict[str, Any], signs_fd: int | None) -> None:
     """Serves until the process ends."""
     facts = shard_pb2.Facts(
         model_id="scripted", dtype="bfloat16", kv_dtype="bfloat16", block_size=16, num_blocks=1 << 16, vocab_size=8192,
-        eos_token_ids=[2], context_length=8192, rank=0, world_size=1, answers=True, numerics="scripted", kv_groups=1,
+        eos_token_ids=[2], context_length=1 << 17, rank=0, world_size=1, answers=True, numerics="scripted", kv_groups=1,
         weights_digest="scripted", settings_digest="scripted", step_tokens=4096, memory_id=str(os.getpid()),
         implementation="native", group=config.get("group", ""), shards_here=config.get("shards_here", 0))
     server = grpc.aio.server()

@@ -14,6 +14,7 @@ import tokenizers
 
 from penstock.router.text import encoding
 from penstock.router.text.encoding import TokenizerError, TooManyTokens
+from penstock.router.text.known_parts import KnownParts, joined
 from penstock.router.text.long_texts import LongTexts
 from penstock.system.daemon_threads import DaemonThreads
 
@@ -26,7 +27,8 @@ ones come later by the 5 ms that their own process takes."""
 
 class Tokenizer:
     """Wraps the `tokenizers` package. Short texts are encoded in `num_workers` threads and without Python's lock, long
-    ones in as many processes, and one more."""
+    ones in as many processes, and one more. Of texts without tokens that are added to each, such as chats, what was in
+    an earlier one is not encoded again."""
 
     def __init__(
         self, tokenizer: tokenizers.Tokenizer, num_workers: int = 2, digest: str = "", file: int | None = None
@@ -44,6 +46,7 @@ class Tokenizer:
         self._threads = DaemonThreads(num_workers, "tokenizer")
         self._file = file
         self._long_texts = LongTexts(self._opened, num_workers)
+        self._known = KnownParts(tokenizer)
 
     @classmethod
     def load(cls, path: Path, num_workers: int = 2) -> Self:
@@ -63,11 +66,34 @@ class Tokenizer:
         Raises TokenizerError if the tokenizer refuses the text, and for a long text TooManyTokens if it has more than
         `most`: at once where its length tells.
         """
+        if add_special_tokens or truncate is not None:
+            return await self._encode(text, add_special_tokens, truncate, most)
+        parts = self._known.cut(text)
+        known = {part: self._known.get(part) for part in parts}
+        missing = [part for part, ids in known.items() if ids is None]
+        if len(missing) == len(known) or sum(map(len, missing)) > MAX_SHORT:
+            ids = await self._encode(text, False, None, most)
+            self._known.learn(*await self._in_thread(self._known.read, text, ids))
+            return ids
+        if missing:
+            found = await self._in_thread(self._encode_each, missing)
+            self._known.put(found)
+            known |= found
+        return joined(known[part] or () for part in parts)
+
+    async def _encode(
+        self, text: str, add_special_tokens: bool, truncate: int | None, most: int | None
+    ) -> tuple[int, ...]:
+        """Returns the token ids of a text, none of whose parts needs to be known."""
         if len(text) > MAX_SHORT:
             if most is not None and truncate is None:
                 await self._check_length(text, most)
             return await self._long_texts.encode(text, add_special_tokens, truncate, most)
         return await self._in_thread(encoding.encode, self._tokenizer, text, add_special_tokens, truncate)
+
+    def _encode_each(self, texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+        return {text: encoding.encode(self._tokenizer, text, add_special_tokens=False, truncate=None)
+                for text in texts}
 
     async def split(self, text: str, add_special_tokens: bool = True) -> AsyncGenerator[bytes]:
         """Yields JSON lists of the tokens of `text`, each token with its place in the text: see `TextToken`."""

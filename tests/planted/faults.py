@@ -46,6 +46,10 @@ FAULTS = (
           "return min(found,", "return max(found,", _TEXT),
     Fault("text", "stops-within-min-tokens", "router/engine/stop_text.py",
           "if not self._num_unstopped:", "if self._num_unstopped >= 0:", _TEXT),
+    Fault("text", "a-hidden-token-cuts-a-text", "router/text/known_parts.py",
+          "self._all.count(content) == 1 and ", "", _TEXT),
+    Fault("text", "tokens-are-kept-for-other-parts", "router/text/known_parts.py",
+          "if len(starts) != len(parts):", "if False:", _TEXT),
 
     Fault("beams", "undecided-ones-keep-their-room", "router/scheduling/undecided.py",
           "batch.evict(victim)", "pass", ("tests/router/scheduling/test_beams.py",)),
