@@ -26,7 +26,7 @@ from penstock.router.metrics.metrics import Metrics
 from penstock.router.metrics.processes import Processes
 from penstock.router.metrics.vllm import VllmNames
 from penstock.router.notices import giving_signs
-from penstock.router.parts import Parts, load_template, load_tokenizer, server_info
+from penstock.router.parts import Parts, given_templates, load_template, load_tokenizer, server_info
 from penstock.router.serving import LAST_WORDS_SECONDS, answer, describe
 from penstock.router.text.encoding import TokenizerError
 from penstock.router.text.tokenizer import Tokenizer
@@ -130,7 +130,7 @@ class RouterProcess:
         grammars = None if config.disable_grammar_support else engine.grammars
         service = Service(
             engine, self.tokenizer, metrics, server_info(config, engine.facts), engine.poison, grammars, template,
-            engine.adapters, config.allow_runtime_adapters)
+            engine.adapters, config.allow_runtime_adapters, given_templates(config))
         await answer(config, service, self.tell_ready, self.stop)
         await ending
 

@@ -7,6 +7,8 @@ from typing import Self
 from penstock.contract.facts import Facts
 from penstock.router import environment
 from penstock.router.adapters.registry import Registry
+from penstock.router.chat import files
+from penstock.router.chat.given_templates import GivenTemplates
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.config import RouterConfig
 from penstock.router.generation.poison_memory import PoisonMemory
@@ -47,6 +49,13 @@ def load_template(config: RouterConfig) -> ChatTemplate | None:
     return ChatTemplate.load(config.model_dir, config.tokenizer_config_path)
 
 
+def given_templates(config: RouterConfig) -> GivenTemplates | None:
+    """Returns the reader of chat templates that clients send; None where they may not. Raises TokenizerError."""
+    if not config.trust_request_chat_template:
+        return None
+    return GivenTemplates(files.read(config.model_dir, config.tokenizer_config_path).special_tokens)
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """The parts of a router that drive the groups that it has found."""
@@ -78,7 +87,7 @@ class Parts:
         """Returns the service that answers by them."""
         return Service(self.engine, tokenizer, self.metrics, server_info(self.config, self.facts),
                        PoisonMemory(self.limits.poison_memory), self.grammars, template, self.adapters,
-                       self.config.allow_runtime_adapters)
+                       self.config.allow_runtime_adapters, given_templates(self.config))
 
     def close(self) -> None:
         """Ends the threads that they have."""

@@ -203,6 +203,9 @@ class ServerSettings:
     allow_priorities: Annotated[bool, Setting(
         ACCESS, "Penstock: let clients come before others, by a `priority` below 0 or the `service_tier` priority. "
         "Without it they can only ask to come later.")] = False
+    trust_request_chat_template: Annotated[bool, Setting(
+        ACCESS, "Penstock: take chat templates that clients send as `chat_template`. They run in a sandbox, in "
+        "processes of their own. Without it a request can only name one of the model's.")] = False
     cors_allow_origin: Annotated[tuple[str, ...], Setting(
         ACCESS, "Origin whose pages may call the server; can be given more than once. Default: any.")] = ()
     ssl_certfile: Annotated[Path | None, Setting(

@@ -12,7 +12,7 @@ import threading
 import time
 import weakref
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from penstock.router.errors import RouterError, TemplateError
 from penstock.system import child_environment
@@ -41,6 +41,13 @@ class Compiled:
     """The roles that a template compares a message's role with."""
     errors: dict[str, str]
     """Why a template can't be used."""
+
+    @classmethod
+    def told(cls, reply: dict[str, Any]) -> Self:
+        """Reads a reply of the sandbox."""
+        variables, roles = ({name: frozenset(found) for name, found in reply[key].items()}
+                            for key in ("variables", "roles"))
+        return cls(variables, roles, reply["errors"])
 
 
 class RendererProcess(subprocess.Popen[bytes]):
@@ -79,26 +86,22 @@ class Renderer:
         _end_all(self._processes)
         self._processes.append(_start(time.monotonic() + self._seconds))
         self._refuse_if_closed()  # after the process is where `close` would have seen it
-        reply = self._ask(json.dumps(self._templates))
-        variables, roles = ({name: frozenset(found) for name, found in reply[key].items()}
-                            for key in ("variables", "roles"))
-        return Compiled(variables, roles, reply["errors"])
+        return Compiled.told(self._ask(json.dumps(self._templates)))
 
-    def render(self, question: str) -> str:
+    def answer(self, question: str) -> dict[str, Any]:
         """Answers a question as the sandbox takes it. A TemplateError has the template's own words for why it refuses;
         raises ProcessLost, too, and RouterError once it is closed."""
         with self._rendering:
             self._refuse_if_closed()
-            return self._render(question)
+            return self._answer(question)
 
-    def _render(self, question: str) -> str:
+    def _answer(self, question: str) -> dict[str, Any]:
         if self._processes and (status := self._processes[0].poll()) is not None:
             log.warning("a template process has ended with status %d: a new one is started", status)
             _end_all(self._processes)
         if not self._processes:
             self.compile()
-        text: str = self._ask(question)["text"]
-        return text
+        return self._ask(question)
 
     def _ask(self, question: str) -> dict[str, Any]:
         process = self._processes[0]
@@ -148,21 +151,34 @@ class Renderers:
         except ProcessLost as error:
             raise TemplateError(str(error)) from error
 
-    def render(self, template: str, variables: dict[str, Any]) -> str:
-        """Renders the template of this name; if that costs a process, once more in a new one.
+    def render(self, template: str, variables: dict[str, Any], source: str | None = None) -> str:
+        """Renders the template of this name, or of this source; if that costs a process, once more in a new one.
 
         A TemplateError has the template's own words for why it refuses. Raises RouterError if both processes are lost.
         """
+        which = {"template": template} if source is None else {"source": source}
+        text: str = self._asked({**which, "variables": variables})["text"]
+        return text
+
+    def describe(self, source: str) -> Compiled:
+        """Returns the sandbox's findings about a template that is none of those it has, under an empty name. Raises
+        TemplateError if it can't be used, and as `render` does."""
+        found = Compiled.told(self._asked({"source": source}))
+        if found.errors:
+            raise TemplateError(found.errors[""], "chat_template")
+        return found
+
+    def _asked(self, question: dict[str, Any]) -> dict[str, Any]:
         try:
-            question = json.dumps({"template": template, "variables": variables})
+            written = json.dumps(question)
         except (TypeError, ValueError, RecursionError) as error:
             raise TemplateError(str(error)) from error
         renderer = self._free.get()
         try:
-            return renderer.render(question)
+            return renderer.answer(written)
         except ProcessLost as error:
             log.warning("a template process is lost, %s: a new one renders the conversation", error)
-            return _once_more(renderer, question)
+            return _once_more(renderer, written)
         finally:
             self._free.put(renderer)
 
@@ -172,9 +188,9 @@ class Renderers:
             renderer.close()
 
 
-def _once_more(renderer: Renderer, question: str) -> str:
+def _once_more(renderer: Renderer, question: str) -> dict[str, Any]:
     try:
-        return renderer.render(question)
+        return renderer.answer(question)
     except ProcessLost as error:
         raise RouterError(f"The conversation can't be rendered: {error}") from error
 

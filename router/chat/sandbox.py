@@ -5,7 +5,8 @@ no sandbox within a process can bound, its time and its memory, the kernel bound
 
 One JSON line comes in and one goes out, in turn. The first brings the templates, `{name: source}`, and is answered by
 `{"variables": {name: [...]}, "roles": {name: [...]}, "errors": {name: message}}`; each further one, `{"template": name,
-"variables": {...}}`, by `{"text": ...}` or `{"error": message}`.
+"variables": {...}}`, by `{"text": ...}` or `{"error": message}`. One with a `source` means the template of that source:
+without variables it asks what the first one asks of others, with an empty name.
 """
 
 import json
@@ -15,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import lru_cache, partial
 from typing import Any
 
 import jinja2
@@ -29,6 +31,8 @@ SECONDS = 1.0
 """Seconds of processor time for one conversation; the kernel ends the process after it."""
 MEMORY = 1 << 30
 """The most bytes of address space."""
+MAX_GIVEN = 8
+"""How many templates of requests are kept compiled."""
 MAX_CHARACTERS = 1 << 25
 """The longest rendered text."""
 
@@ -138,6 +142,10 @@ class Templates:
             except Exception as error:
                 self.errors[name] = _words(error)
 
+    def described(self) -> dict[str, Any]:
+        """Returns all findings, by kind and name."""
+        return {"variables": self.variables, "roles": self.roles, "errors": self.errors}
+
     def render(self, name: str, variables: dict[str, Any]) -> dict[str, str]:
         """Returns the text, or the error of a template, which may fail in any way that Python knows."""
         if name in self.errors:
@@ -148,6 +156,20 @@ class Templates:
             return {"text": "".join(_bounded(pieces))}
         except Exception as error:
             return {"error": _words(error)}
+
+
+@lru_cache(maxsize=MAX_GIVEN)
+def _given(source: str) -> Templates:
+    """Returns a template that came with a request, compiled; requests that follow have often the same."""
+    return Templates({"": source})
+
+
+def _reply(templates: Templates, question: dict[str, Any]) -> dict[str, Any]:
+    """Answers a question about one of the model's templates, or about one that comes with it."""
+    if "source" not in question:
+        return templates.render(question["template"], question["variables"])
+    given = _given(question["source"])
+    return given.render("", question["variables"]) if "variables" in question else given.described()
 
 
 def _roles(tree: nodes.Template) -> set[str]:
@@ -206,13 +228,13 @@ def main() -> None:
     def compiled(sources: dict[str, str]) -> dict[str, Any]:
         nonlocal templates
         templates = Templates(sources)
-        return {"variables": templates.variables, "roles": templates.roles, "errors": templates.errors}
+        return templates.described()
 
     lines = sys.stdin.buffer
     with suppress(ConnectionResetError):  # the router has died and left an answer unread
         _answer(lines.readline(), compiled)
         for line in lines:
-            _answer(line, lambda question: templates.render(question["template"], question["variables"]))
+            _answer(line, partial(_reply, templates))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from penstock.router.chat import files, system_amid
 from penstock.router.chat.renderer import NUM_PROCESSES, Compiled, Renderers
@@ -26,20 +26,32 @@ as transformers' own, for templates that measure the message.
 """
 
 
+class GivenTo(NamedTuple):
+    """Names the processes and the thread that render a template which is none of theirs, and what they know of it."""
+
+    renderers: Renderers
+    thread: DaemonThreads
+    compiled: Compiled
+
+
 class ChatTemplate:
     """Renders conversations in processes of their own, as many at once as there are."""
 
-    def __init__(self, templates: Mapping[str, str], special_tokens: Mapping[str, str]) -> None:
+    def __init__(
+        self, templates: Mapping[str, str], special_tokens: Mapping[str, str], given: GivenTo | None = None
+    ) -> None:
         """Takes sources by name; of several, the one called `default` is used unless another is asked for.
 
-        One that can't be compiled is logged, and refuses every conversation.
+        One that can't be compiled is logged, and refuses every conversation. The processes of others render one that
+        is `given` to them.
         """
         self.special_tokens = dict(special_tokens)
         self._templates = dict(templates)
         self._names = frozenset(templates)
-        self._renderers = Renderers(dict(templates))
-        self._thread = DaemonThreads(NUM_PROCESSES, "chat-template")
-        self._compiled = self._compile()
+        self._is_given = given is not None
+        self._renderers = Renderers(dict(templates)) if given is None else given.renderers
+        self._thread = DaemonThreads(NUM_PROCESSES, "chat-template") if given is None else given.thread
+        self._compiled = self._compile() if given is None else given.compiled
         self._keeps_places: dict[tuple[str, str], bool] = {}
         """By role and template, what is known of it."""
 
@@ -51,6 +63,11 @@ class ChatTemplate:
         """
         found = files.read(model_dir, tokenizer_config_path)
         return cls(found.templates, found.special_tokens) if found.templates else None
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of its templates."""
+        return self._names
 
     def source(self, chat_template: str | None = None) -> str:
         """Returns the source of the template of this name, or else of the one that is used with tools; TemplateError if
@@ -92,7 +109,7 @@ class ChatTemplate:
             messages, content = _marked(messages)
         text = self._renderers.render(name, {
             "documents": None, **self.special_tokens, **variables, "messages": messages, "tools": tools,
-            "add_generation_prompt": add_generation_prompt})
+            "add_generation_prompt": add_generation_prompt}, self._templates[name] if self._is_given else None)
         return _cut(text, content) if continue_final_message else text
 
     async def keeps_places(self, role: str, chat_template: str | None, tools: list[dict[str, Any]] | None) -> bool:
@@ -108,7 +125,9 @@ class ChatTemplate:
         return self._keeps_places[key]
 
     def close(self) -> None:
-        """Ends the threads and processes that render."""
+        """Ends the threads and processes that render, if they are its own."""
+        if self._is_given:
+            return
         self._thread.close()
         self._renderers.close()
 

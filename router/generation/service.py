@@ -7,6 +7,7 @@ from aiohttp import web
 
 from penstock.contract.facts import Facts
 from penstock.router.adapters.registry import Registry
+from penstock.router.chat.given_templates import GivenTemplates
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.engine.any_engine import AnyEngine
 from penstock.router.errors import ModelNotFound
@@ -43,6 +44,8 @@ class Service:
     adapters: Registry = field(default_factory=Registry)
     allows_runtime_adapters: bool = False
     """Whether clients may load and unload adapters."""
+    given_templates: GivenTemplates | None = None
+    """Reads the chat templates that clients send; None where they may not."""
 
     @property
     def limits(self) -> Limits:

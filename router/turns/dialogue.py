@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock.router.chat.conversation import Conversation
 from penstock.router.chat.messages import Message
+from penstock.router.chat.template import ChatTemplate
 from penstock.router.chat.tools import Offer
 from penstock.router.errors import TemplateError, ValidationError
 from penstock.router.generation.prompts import check_variables, write_prompt
@@ -15,9 +16,9 @@ from penstock.router.turns.thinking import NO_WISH, ThinkingWish
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """The messages, the tools that may be called, and what is wished of the template: its name, the text that tells of
-    tools where it does not, its own variables, `fields`, which are variables that the API has as fields, and how it is
-    to think.
+    """The messages, the tools that may be called, and what is wished of the template: its name or its source, the
+    text that tells of tools where it does not, its own variables, `fields`, which are variables that the API has as
+    fields, and how it is to think.
 
     `add_generation_prompt` and `continue_final_message` are as in `Conversation.prompt`. With `has_system_amid`
     messages of the system may come amid others, whatever the template does with those.
@@ -36,16 +37,28 @@ class Dialogue:
 
     async def written(self, service: Service) -> tuple[str, Conversation]:
         """Returns the prompt, and the conversation as the template has it. Raises ValidationError and TemplateError."""
-        if service.template is None:
-            raise TemplateError("template not found")
+        template, name = await self._template(service)
         conversation = Conversation.read(
-            service.template, self.messages, self.offer, self.template, self.tool_prompt,
-            service.limits.tool_call_parser)
+            template, self.messages, self.offer, name, self.tool_prompt, service.limits.tool_call_parser)
         if self.has_system_amid:
             conversation = await conversation.with_system_amid()
         prompt = await write_prompt(service, conversation, self._all_variables(conversation),
                                     self.add_generation_prompt, self.continue_final_message)
         return prompt, conversation
+
+    async def _template(self, service: Service) -> tuple[ChatTemplate, str | None]:
+        """Returns the template that writes the prompt, and its name if it is one of several: the model's, or one whose
+        text the client has sent."""
+        own, asked = service.template, self.template
+        if asked is not None and "{" in asked and (own is None or asked not in own.names):
+            if service.given_templates is None:
+                raise ValidationError("`chat_template` must be the name of one of the model's templates: texts of "
+                                      "templates are taken by servers with --trust-request-chat-template",
+                                      "unsupported_parameter")
+            return await service.given_templates.read(asked), None
+        if own is None:
+            raise TemplateError("template not found")
+        return own, asked
 
     def _all_variables(self, conversation: Conversation) -> dict[str, Any]:
         """Returns the template's own variables. A field that is one is refused if the template does not read it."""

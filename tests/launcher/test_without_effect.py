@@ -76,7 +76,8 @@ SERVE: dict[str, Acts] = OF_MODEL | TLS | dict.fromkeys((
     "max_client_batch_size", "payload_limit", "enable_prefill_logprobs", "disable_grammar_support", "hostname", "port",
     "grpc_port", "validation_workers", "api_workers", "strict_streaming_errors", "tgi_openai_routes", "api_key",
     "vllm_metrics", "api_key_file", "metrics_key", "max_shard_downtime", "poison_memory", "no_request_logs",
-    "shard_uds_path", "groups", "allow_priorities", "tool_call_parser", "reasoning_parser"), ALWAYS) | {
+    "shard_uds_path", "groups", "allow_priorities", "trust_request_chat_template", "tool_call_parser",
+    "reasoning_parser"), ALWAYS) | {
     "data_dir": Idle("--data-dir /a --database-url postgresql://b", "`data_dir` and `database_url` can't be given"),
     "database_url": Idle("--database-url postgresql://b --data-dir /a", "`data_dir` and `database_url` can't be"),
     "max_input_length": Idle("--max-input-length 5 --max-input-tokens 5", "Please define only `max_input_tokens`"),

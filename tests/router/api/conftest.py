@@ -22,6 +22,7 @@ from penstock.contract.facts import Facts
 from penstock.contract.row import Row
 from penstock.router.adapters.registry import Registry
 from penstock.router.app import IDLE_SECONDS, make_app, make_runner
+from penstock.router.chat.given_templates import GivenTemplates
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.engine.engine import Engine
 from penstock.router.generation.poison_memory import PoisonMemory
@@ -135,6 +136,7 @@ async def starting() -> AsyncIterator[Start]:
             prepare: Callable[[web.Application], None] = lambda app: None, tokenizer_file: Path = DEMO,
             adapters: Registry | None = None, grammars: GrammarCompiler | None = None,
             template: ChatTemplate | None = None, allows_runtime_adapters: bool = False, others: Sequence[Service] = (),
+            given_templates: GivenTemplates | None = None,
             **settings: Any,
         ) -> Server:
             tokenizer = load_tokenizer(tokenizer_file)
@@ -151,7 +153,7 @@ async def starting() -> AsyncIterator[Start]:
             groups.add(engine)
             service = Service(
                 groups, tokenizer, metrics, INFO, PoisonMemory(limits.poison_memory), grammars, template,
-                Registry() if adapters is None else adapters, allows_runtime_adapters)
+                Registry() if adapters is None else adapters, allows_runtime_adapters, given_templates)
             app = make_app(Services(service, *others), **settings)
             prepare(app)
             server = RealServer(app, idle_seconds)

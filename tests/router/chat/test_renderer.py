@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ def test_a_process_that_is_stopped_is_replaced_though_its_socket_is_full(
 ) -> None:
     once_more = renderer._once_more
 
-    def patiently(impatient: Renderer, question: str) -> str:
+    def patiently(impatient: Renderer, question: str) -> dict[str, Any]:
         impatient._seconds = SECONDS
         return once_more(impatient, question)
 
