@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from penstock.router.chat.messages import MAX_ITEMS
-from penstock.router.generation.parameters import Float32, UInt32
+from penstock.router.generation.parameters import Float32, Int32, UInt32
 from penstock.router.shapes import Body
 
 MAX_TOOLS = 512
@@ -23,6 +23,13 @@ def _count_items(messages: object) -> object:
         if number > MAX_ITEMS:
             raise ValueError(f"supports up to {MAX_ITEMS} messages and blocks in all. Given: {number}")
     return messages
+
+
+def _count_blocks(content: object) -> object:
+    """Returns the unread `content` unchanged; ValueError if it has too many blocks."""
+    if isinstance(content, list) and len(content) > MAX_ITEMS:
+        raise ValueError(f"supports up to {MAX_ITEMS} blocks. Given: {len(content)}")
+    return content
 
 
 def _lists(messages: list[Any]) -> Iterator[list[Any]]:
@@ -68,7 +75,7 @@ class Block(Part):
     is_error: bool | None = None
 
 
-Blocks = Annotated[list[Block], Field(max_length=MAX_ITEMS, fail_fast=True), Tag("listed")]
+Blocks = Annotated[list[Block], Field(fail_fast=True), Tag("listed")]
 Content = Annotated[_Written | Blocks, _Form]
 
 
@@ -132,7 +139,7 @@ class CountBody(Body):
 
     model: str
     messages: Annotated[list[Message], Field(min_length=1, fail_fast=True), BeforeValidator(_count_items)]
-    system: Content | None = None
+    system: Annotated[Content | None, BeforeValidator(_count_blocks)] = None
     tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
@@ -152,7 +159,7 @@ class MessagesBody(CountBody):
     stream: bool | None = None
     temperature: Float32 | None = None
     top_p: Float32 | None = None
-    top_k: UInt32 | None = None
+    top_k: Annotated[Int32, Field(ge=0)] | None = None
     metadata: dict[str, Any] | None = None
     service_tier: Literal["auto", "standard_only"] | None = None
     context_management: dict[str, Any] | None = None
