@@ -56,7 +56,9 @@ class MessageEvents:
     def _usage(self) -> dict[str, Any]:
         """Returns the usage so far. Tokens that were found in the cache are no input tokens; nothing is told as the
         making of an entry, for the cache keeps all that is computed by itself."""
-        answer = self._reader.answer
+        answer, reader = self._reader.answer, self._reader
         num_cached = answer.hit_tokens
+        thinks = reader.form.thinking is not None
+        thoughts = {"output_tokens_details": {"thinking_tokens": reader.num_thinking_tokens}} if thinks else {}
         return {"input_tokens": len(answer.request.input_ids) - num_cached, "cache_creation_input_tokens": 0,
-                "cache_read_input_tokens": num_cached, "output_tokens": self._reader.num_tokens}
+                "cache_read_input_tokens": num_cached, "output_tokens": reader.num_tokens, **thoughts}

@@ -51,14 +51,19 @@ class CacheCreation(BaseModel):
     ephemeral_1h_input_tokens: int
 
 
+class ThinkingTokens(BaseModel):
+    thinking_tokens: int
+
+
 class Counts(BaseModel):
     """The tokens so far: of the prompt those that were computed, and those that were found in the cache; of the answer
-    all."""
+    all, and where the model thinks, those of its thoughts."""
 
     input_tokens: int
     cache_creation_input_tokens: int
     cache_read_input_tokens: int
     output_tokens: int
+    output_tokens_details: ThinkingTokens | None = None
 
 
 class MessageUsage(Counts):
