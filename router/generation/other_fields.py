@@ -145,7 +145,7 @@ REFUSED_IN_CHATS: Refused = {
 REFUSED_IN_COMPLETIONS: Refused = {**_ON_OPENAIS_ROUTES, **_CHATS}
 REFUSED_IN_RESPONSES: Refused = {
     **_ON_OPENAIS_ROUTES, **_OPENAI, "n": _ONE, "best_of": _ONE, "conversation": (), "prompt": (),
-    "context_management": _EMPTY,
+    "context_management": _EMPTY, "image": (),
 }
 REFUSED_IN_MESSAGES: Refused = {
     **_PEERS, **_TGI, **_OPENAI, "container": (), "mcp_servers": _EMPTY, "n": _ONE, "best_of": _ONE, "seed": (),
@@ -180,8 +180,9 @@ _BOOKS = "for the books of a service that several share"
 _SPEED = "it would change the time of an answer, and nothing in it"
 _CHOICE = "there is one"
 IGNORED: Mapping[str, str] = {
-    **dict.fromkeys(("user", "safety_identifier", "metadata", "store", "request_id", "rid", "extra_key",
-                     "custom_labels", "trace", "inference_geo", "user_profile_id", "workspace_id"), _BOOKS),
+    **dict.fromkeys(("user", "access_programs", "safety_identifier", "metadata", "store", "request_id", "rid",
+                     "extra_key", "custom_labels", "trace", "inference_geo", "user_profile_id", "workspace_id"),
+                    _BOOKS),
     **dict.fromkeys(("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention",
                      "prediction", "session_id", "conversation_params", "keep_alive", "cache_prompt",
                      "id_slot", "n_cache_reuse", "stream_interval", "sse_ping_interval", "data_parallel_rank",

@@ -13,7 +13,7 @@ from penstock.router.generation.service import SERVICES, Services
 async def models(request: web.Request) -> web.Response:
     """Answers with a list of the models and their adapters. Codex, which tells its version, reads another list, of what
     it is to know of models beside its own knowledge: nothing."""
-    codex = {"models": []} if "client_version" in request.query else {}
+    codex: dict[str, Any] = {"models": []} if "client_version" in request.query else {}
     return json_response({"object": "list", "data": list(_described(request.app[SERVICES])), **codex})
 
 

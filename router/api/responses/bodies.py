@@ -130,6 +130,12 @@ class Reasoning(_Open):
     generate_summary: Literal["auto", "concise", "detailed"] | None = None
 
 
+class StreamOptions(_Open):
+    """The options of a stream, whose events are never padded."""
+
+    include_obfuscation: bool | None = None
+
+
 def _count(items: object) -> object:
     """Returns the unread `input` unchanged; ValueError if it has too many items and parts."""
     if isinstance(items, list):
@@ -179,10 +185,11 @@ class ResponseBody(AskingBody):
     store: bool | None = None
     background: bool | None = None
     stream: bool | None = None
+    stream_options: StreamOptions | None = None
     temperature: Float32 | None = None
     top_p: Float32 | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
-    service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
+    service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"] | None = None
     user: Annotated[str, Field(max_length=512)] | None = None
     safety_identifier: Annotated[str, Field(max_length=512)] | None = None
     prompt_cache_key: Annotated[str, Field(max_length=512)] | None = None

@@ -86,6 +86,8 @@ def turn_of(body: ResponseBody, before: Sequence[Item], service: Service) -> Tur
 def as_chat(body: ResponseBody) -> OpenAIBody:
     """Returns the fields that chats have, too, as those of a chat."""
     fields = {name: getattr(body, name) for name in _SHARED}
+    if body.service_tier == "ultrafast":  # which chats do not have
+        fields["service_tier"] = "fast"
     form = body.text.format if body.text else None
     return OpenAIBody.model_validate(
         {**fields, "response_format": None if form is None else as_response_format(form)})
