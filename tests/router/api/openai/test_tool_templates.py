@@ -164,6 +164,16 @@ async def test_it_is_rendered_as_transformers_does(
         assert await rendered(template, messages, name) == wanted
 
 
+@pytest.mark.parametrize("content", ["m['content']", "m.content"])
+async def test_a_template_that_tells_calls_by_a_content_of_null(content: str) -> None:
+    """Such as DeepSeek R1's, where transformers fails since its fifth version."""
+    source = ("{% if tools %}{% endif %}{% for m in messages %}<{{ m.role }}>{% if m['role'] == 'assistant' and "
+              f"{content} is none %}}{{{{ m.tool_calls[0].function.name }}}}{{% else %}}{{{{ {content} + '' }}}}"
+              "{% endif %}{% endfor %}")
+    prompt = await rendered(ChatTemplate({"default": source}, {}), conversation(ARGUMENTS[1]), None)
+    assert prompt == "<system>Be brief.<user>How is the weather?<assistant>weather<tool>Grey."
+
+
 async def test_a_template_of_its_own_for_tools(reference: PreTrainedTokenizerFast) -> None:
     messages = conversation(ARGUMENTS[0])
     wanted = reference.apply_chat_template(messages, tools=TOOLS, chat_template=COMMAND_R["tool_use"], tokenize=False)
