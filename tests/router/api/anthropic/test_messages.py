@@ -7,6 +7,7 @@ from typing import Any
 
 import anthropic
 import pytest
+from pydantic import BaseModel
 
 from penstock.router.api.http import sse
 from tests.fakes import LIMITS
@@ -18,6 +19,7 @@ from tests.router.api.anthropic.talks import (
     answer,
     anthropic_client,
     outline,
+    refusal,
     stream,
 )
 from tests.router.api.conftest import Server, Start
@@ -155,3 +157,32 @@ async def test_models(server: Server, client: anthropic.AsyncAnthropic) -> None:
     with pytest.raises(anthropic.NotFoundError):
         await client.models.retrieve("none")
     assert (await (await server.client.get("/v1/models")).json())["object"] == "list"
+
+
+class Weather(BaseModel):
+    """What the answer shall tell."""
+
+    city: str
+    is_warm: bool
+
+
+async def test_an_answer_in_a_form(start: Start, hermes: Any, grammars: Any) -> None:
+    """The client makes an object of it."""
+    server = await start(template=hermes, grammars=grammars, answer='{"city":"Åbo","is_warm":false}<|im_end|>')
+    async with anthropic_client(server) as client:
+        message = await client.messages.parse(**ASKED, output_format=Weather)
+    assert message.parsed_output == Weather(city="Åbo", is_warm=False)
+    assert len(server.fleet.masks) > 5
+    asked = {"output_format": {"type": "json_schema", "schema": Weather.model_json_schema()}}
+    assert (await answer(server, **asked))["content"][0]["text"] == '{"city":"Åbo","is_warm":false}'
+    twice = {**asked, "output_config": {"format": asked["output_format"]}}
+    assert "one can be given, not both" in (await refusal(server, **twice))[2]
+
+
+async def test_a_tool_that_must_be_called(start: Start, hermes: Any, grammars: Any) -> None:
+    """Every token of the answer follows its grammar."""
+    server = await start(template=hermes, grammars=grammars, answer=f"{CALL}<|im_end|>")
+    message = await answer(server, tools=[WEATHER], tool_choice={"type": "tool", "name": "weather",
+                                                                "disable_parallel_tool_use": True})
+    assert [(block["type"], block["input"]) for block in message["content"]] == [("tool_use", {"city": "Åbo"})]
+    assert len(server.fleet.masks) >= message["usage"]["output_tokens"]
