@@ -51,7 +51,7 @@ class AnswerForm:
     def parser(self) -> AnswerParser:
         """Returns a new parser of one answer."""
         if self.thinking is not None and self.thinking.has_channels:
-            return HarmonyParser([tool.name for tool in self.offer.tools] if self.offer else (), self.is_thinking)
+            return HarmonyParser(self.offer, self.is_thinking)
         answer: AnswerParser = TextParser() if self.calls is None else CallParser(self.calls, self.offer)
         return answer if self.thinking is None else ThinkingParser(self.thinking, self.is_thinking, answer)
 

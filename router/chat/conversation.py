@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from penstock.router.chat import tools_prompt
+from penstock.router.chat import past_thoughts, tools_prompt
+from penstock.router.chat.harmony_format import HARMONY
 from penstock.router.chat.messages import Message, read_messages
 from penstock.router.chat.system_amid import folded, roles_amid
 from penstock.router.chat.template import ChatTemplate
@@ -35,7 +36,8 @@ class Conversation:
         """Reads a conversation. If the template knows nothing of tools, a message describes them, as in TGI. Otherwise
         calls have the format of this name, or that which the template teaches. Raises ValidationError and
         TemplateError."""
-        told = read_messages(messages, template, name)
+        source = template.source(name)
+        told = past_thoughts.fitted(read_messages(messages, template, name), source)
         if not template.reads("tools", name):
             told = [tools_prompt.calls_as_text(message) for message in told]
             if offer is not None:
@@ -46,8 +48,9 @@ class Conversation:
             return cls(template, name, told, None, None, None)
         if tool_prompt:
             told = tools_prompt.add_to_messages(told, tool_prompt)
+        is_harmony = call_format == "auto" and HARMONY.taught_by.search(source) is not None
         return cls(template, name, told, [tool.told for tool in offer.tools], offer,
-                   format_of(template.source(name), call_format))
+                   HARMONY if is_harmony else format_of(source, call_format))
 
     def reads(self, variable: str) -> bool:
         """Tells whether the template reads a variable."""

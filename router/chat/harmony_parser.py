@@ -5,12 +5,14 @@ before the answer, and `commentary` before text or, with a recipient, before the
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum, auto
 
-import orjson
-
 from penstock.router.chat.deltas import Arguments, CallBegin, CallEnd, Content, Delta, Thinking
+from penstock.router.chat.harmony_format import HARMONY
+from penstock.router.chat.tools import Offer
+from penstock.router.chat.tools_parser import reader_of
+from penstock.router.chat.tools_readers import ObjectReader, Reader, State
 
 MAX_HEADER = 1024
 """The most characters of a header; what is longer is content."""
@@ -36,10 +38,9 @@ class _Kind(Enum):
 class HarmonyParser:
     """Takes the pieces of one answer; the deltas, joined, depend on the text alone and not on how it was cut."""
 
-    def __init__(self, tools: Collection[str] = (), is_open: bool = False) -> None:
-        """Takes the names of the tools that may be called. `is_open` tells that the prompt has the header of the
-        thinking."""
-        self._tools = frozenset(tools)
+    def __init__(self, offer: Offer | None = None, is_open: bool = False) -> None:
+        """Takes the tools that may be called. `is_open` tells that the prompt has the header of the thinking."""
+        self._tools = {tool.name: tool for tool in offer.tools} if offer is not None else {}
         self._text = ""
         """The text that is not decided yet."""
         self._kind: _Kind | None = _Kind.THINKING if is_open else None
@@ -49,8 +50,10 @@ class HarmonyParser:
         self._is_first = True
         self._is_blank = True
         self._num_calls = 0
-        self._name = ""
-        self._arguments: list[str] = []
+        self._reader: Reader = ObjectReader()
+        self._arguments = ""
+        """The text of a call's arguments that is not decided yet."""
+        self._is_whole = False
 
     @property
     def is_thinking(self) -> bool:
@@ -68,19 +71,18 @@ class HarmonyParser:
         return list(self._advance())
 
     def finish(self) -> list[Delta]:
-        """Takes the answer's end, and returns what was held back. A header that is not whole is dropped, and a call is
-        whole if its arguments are."""
+        """Takes the answer's end, and returns what was held back. A header that is not whole is dropped."""
         text, self._text = self._text, ""
-        deltas = [] if self._kind is None else [*self._given(text)]
-        return [*deltas, *self._end_call()]
+        return [] if self._kind is None else [*self._given(text), *self._end_call()]
 
     def _advance(self) -> Iterator[Delta]:
         while self._text:
             if self._kind is None:
-                if not self._read_header():
+                name = self._read_header()
+                if name is None:
                     return
                 if self._kind is _Kind.CALL:
-                    yield CallBegin(self._num_calls - 1, self._name)
+                    yield CallBegin(self._num_calls - 1, name)
                 continue
             end = _END.search(self._text)
             if end is None:
@@ -94,31 +96,35 @@ class HarmonyParser:
             yield from self._end_call()
             self._kind = None
 
-    def _read_header(self) -> bool:
-        """Reads a header, or finds that the answer has none; returns whether it is known which."""
+    def _read_header(self) -> str | None:
+        """Reads a header, or finds that the answer has none. Returns the name of the function that is called, if one
+        is; None if the header is not whole yet."""
         header, is_whole, rest = self._text.partition(_MESSAGE)
-        may_be_one = not self._is_first or any(
-            each.startswith(header[:len(each)]) for each in _HEADERS) or bool(is_whole)
+        may_be_one = not self._is_first or bool(is_whole) or any(
+            each.startswith(header[:len(each)]) for each in _HEADERS)
         if may_be_one and not is_whole and len(header) < MAX_HEADER:
-            return False
-        self._kind, self._is_blank = _Kind.CONTENT, True
-        if is_whole:
-            self._text = rest
-            self._kind = self._kind_of(header)
-        self._is_first = False
-        return True
+            return None
+        self._is_first, self._is_blank = False, True
+        if not is_whole:
+            self._kind = _Kind.CONTENT
+            return ""
+        self._text = rest
+        return self._begin(header)
 
-    def _kind_of(self, header: str) -> _Kind:
-        """Returns the kind of the message behind a header."""
+    def _begin(self, header: str) -> str:
+        """Begins the message behind a header; returns the name of the function that is called, if one is."""
         channel, recipient = _CHANNEL.search(header), _RECIPIENT.search(header)
-        if recipient is not None and recipient[1] != "assistant":
-            self._name = recipient[1].removeprefix(_FUNCTIONS)
-            if recipient[1].startswith(_FUNCTIONS) or self._name in self._tools:
-                self._num_calls += 1
-                self._arguments = []
-                return _Kind.CALL
-            return _Kind.THINKING  # a tool of the model's own, which nobody runs
-        return _Kind.THINKING if channel is not None and channel[1] == "analysis" else _Kind.CONTENT
+        self._kind = _Kind.THINKING if channel is not None and channel[1] == "analysis" else _Kind.CONTENT
+        if recipient is None or recipient[1] == "assistant":
+            return ""
+        name = recipient[1].removeprefix(_FUNCTIONS)
+        if not recipient[1].startswith(_FUNCTIONS) and name not in self._tools:
+            self._kind = _Kind.THINKING  # a call of a tool of the model's own, which nobody runs
+            return ""
+        self._kind = _Kind.CALL
+        self._num_calls += 1
+        self._reader, self._arguments, self._is_whole = reader_of(HARMONY, self._tools.get(name)), "", False
+        return name
 
     def _given(self, text: str) -> Iterator[Delta]:
         """Yields a part of the message, behind an empty line where another of its kind came before."""
@@ -126,18 +132,30 @@ class HarmonyParser:
         if not text or kind is None:
             return
         if kind is _Kind.CALL:
-            self._arguments.append(text)
-            yield Arguments(self._num_calls - 1, text)
+            yield from self._called(text)
             return
         delta: Callable[[str], Delta] = Thinking if kind is _Kind.THINKING else Content
         yield delta("\n\n" + text if self._is_blank and kind in self._begun else text)
         self._is_blank = False
         self._begun.add(kind)
 
-    def _end_call(self) -> Iterator[Delta]:
-        if self._kind is _Kind.CALL:
-            try:
-                orjson.loads("".join(self._arguments))
-            except orjson.JSONDecodeError:
+    def _called(self, text: str) -> Iterator[Delta]:
+        """Yields a part of a call's arguments; what stands behind them is dropped."""
+        self._arguments += text
+        while self._arguments and not self._is_whole:
+            read = self._reader.read(self._arguments)
+            self._arguments = self._arguments[read.used:]
+            if read.text:
+                yield Arguments(self._num_calls - 1, read.text)
+            self._is_whole = read.state is not State.WITHIN
+            if read.state is State.WHOLE:
+                yield CallEnd(self._num_calls - 1)
+            if not read.used:
                 return
-            yield CallEnd(self._num_calls - 1)
+
+    def _end_call(self) -> Iterator[Delta]:
+        """Yields the rest of a call that ended within its arguments."""
+        if self._kind is _Kind.CALL and not self._is_whole:
+            read = self._reader.finish(self._arguments)
+            if read.text:
+                yield Arguments(self._num_calls - 1, read.text)

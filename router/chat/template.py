@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from penstock.router.chat import files, system_amid
+from penstock.router.chat import files, past_thoughts, system_amid
 from penstock.router.chat.renderer import NUM_PROCESSES, Compiled, Renderers
 from penstock.router.errors import TemplateError
 from penstock.system.daemon_threads import DaemonThreads
@@ -19,8 +19,6 @@ Message = dict[str, Any]
 
 FOR_TOOLS = "tool_use"
 """The name of the template that is used with tools, if a model has one of this name."""
-_REASONING = ("reasoning_content", "thinking", "reasoning")
-"""Names under which clients send back what a model thought; templates read the first, a few the second."""
 _TESTS_NULL = re.compile(r"""'assistant' and \w+(?:\.content|\['content'\]) is none\b""")
 """Templates, such as DeepSeek R1's, that tell an answer with calls by its content, which OpenAI's clients send as null.
 transformers has dropped what is null since its fifth version, by which these fail."""
@@ -161,7 +159,7 @@ def _normal(message: Message, tests_null: bool) -> Message:
     present = {key: value for key, value in message.items() if value is not None}
     if tests_null and "tool_calls" in present and "content" not in present:
         present["content"] = None
-    thoughts = next((present[key] for key in _REASONING if key in present), None)
+    thoughts = next((present[key] for key in past_thoughts.NAMES if key in present), None)
     return present if thoughts is None else {"thinking": thoughts, **present, "reasoning_content": thoughts}
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from penstock.router.chat.answer_form import PLAIN_FORM, AnswerForm
 from penstock.router.chat.conversation import Conversation
+from penstock.router.chat.harmony_format import THINKING, harmony_grammar
 from penstock.router.chat.tools_grammar import tools_grammar
 from penstock.router.errors import ValidationError
 from penstock.router.generation.parameters import Parameters
@@ -45,8 +46,11 @@ class Turn:
         mark_ids = {} if calls is None else service.tokenizer.marks(calls.texts)
         common, wish = self.parameters, self.dialogue.thinking
         thinking.check_budget(wish, conversation, service)
-        grammar, form = await _shape(conversation, common.grammar, mark_ids, service)
         thoughts, is_open = thinking.format_of(conversation, prompt, service)
+        if thoughts is not None and thoughts.has_channels:
+            grammar, form = await _shape_in_channels(conversation, common.grammar, wish.budget, service)
+        else:
+            grammar, form = await _shape(conversation, common.grammar, mark_ids, service)
         form = replace(form, thinking=thoughts, is_thinking=is_open)
         grammar = await thinking.bound(grammar, thoughts, is_open, wish.budget, service)
         shown = shown_ids(
@@ -93,3 +97,23 @@ async def _shape(
     if offer.must_call or len(grammar.source) <= MAX_SOURCE:
         return grammar, form
     return asked, PLAIN_FORM if asked else form
+
+
+async def _shape_in_channels(
+    conversation: Conversation, asked: GrammarSpec | None, budget: int | None, service: Service
+) -> tuple[GrammarSpec | None, AnswerForm]:
+    """Returns the grammar of an answer that is messages in channels, and the form in which it is read. It has one if
+    its form is bound, or its thinking, which could begin once more behind its end otherwise."""
+    offer = conversation.offer
+    form = AnswerForm(conversation.call_format, offer)
+    if asked is None and (budget is None or service.grammars is None) and (
+            offer is None or (service.grammars is None and not offer.must_call)):
+        return None, form
+    mark_ids = service.tokenizer.marks("".join(THINKING.marks))
+    try:
+        grammar = await asyncio.to_thread(harmony_grammar, offer, mark_ids, asked)
+        if offer is not None and not offer.must_call and len(grammar.source) > MAX_SOURCE:
+            return None if asked is None else harmony_grammar(None, mark_ids, asked), form
+    except GrammarError as error:
+        raise ValidationError(f"grammar is not valid: {error}", param="tools") from error
+    return grammar, form

@@ -7,7 +7,9 @@ from penstock.router.chat.deltas import Arguments, CallBegin, CallEnd, Content, 
 from penstock.router.chat.harmony_parser import HarmonyParser
 from penstock.router.chat.thinking_format import named_format
 from penstock.router.chat.thinking_parser import ThinkingParser
+from penstock.router.chat.tools import Offer, Tool
 
+OFFER = Offer((Tool("f", None, {}),))
 QWEN, GRANITE, ERNIE = named_format("qwen3"), named_format("granite"), named_format("ernie45")
 
 
@@ -104,10 +106,10 @@ HARMONY = [
 
 @pytest.mark.parametrize(("text", "deltas"), HARMONY, ids=lambda each: str(each)[:30])
 def test_channels_cut_anywhere(text, deltas):
-    assert read(HarmonyParser(["f"]), text) == deltas
-    assert read(HarmonyParser(["f"]), *text) == deltas
+    assert read(HarmonyParser(OFFER), text) == deltas
+    assert read(HarmonyParser(OFFER), *text) == deltas
     for cut in range(0, len(text), 1 + len(text) // 200):
-        assert read(HarmonyParser(["f"]), text[:cut], text[cut:]) == deltas
+        assert read(HarmonyParser(OFFER), text[:cut], text[cut:]) == deltas
 
 
 def test_channels_come_as_they_are_written():
