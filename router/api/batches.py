@@ -67,7 +67,7 @@ class InputDetails(BaseModel):
 
 
 class OutputDetails(BaseModel):
-    reasoning_tokens: Literal[0]
+    reasoning_tokens: int
 
 
 class BatchUsage(BaseModel):
@@ -170,7 +170,8 @@ def _described(batch: StoredBatch) -> dict[str, Any]:
     fields = {name: value for name, value in asdict(batch).items() if name in Batch.model_fields}
     errors = None if batch.errors is None else {"object": "list", "data": batch.errors}
     usage = {"input_tokens": batch.input_tokens, "input_tokens_details": {"cached_tokens": batch.cached_tokens},
-             "output_tokens": batch.output_tokens, "output_tokens_details": {"reasoning_tokens": 0},
+             "output_tokens": batch.output_tokens,
+             "output_tokens_details": {"reasoning_tokens": batch.reasoning_tokens},
              "total_tokens": batch.input_tokens + batch.output_tokens}
     counts = {"total": batch.total, "completed": batch.completed, "failed": batch.failed}
     return {**fields, "object": "batch", "errors": errors, "request_counts": counts, "usage": usage}

@@ -52,9 +52,11 @@ class LineAnswer:
         """Returns the answer to the line of this number, as it is stored."""
         usage = self.body.get("usage") or {}
         told = usage.get("prompt_tokens_details") or usage.get("input_tokens_details") or {}
+        made = usage.get("completion_tokens_details") or usage.get("output_tokens_details") or {}
         return AnsweredLine(
             number, self.to_json(), self.has_failed, usage.get("prompt_tokens", usage.get("input_tokens", 0)),
-            told.get("cached_tokens", 0), usage.get("completion_tokens", usage.get("output_tokens", 0)))
+            told.get("cached_tokens", 0), usage.get("completion_tokens", usage.get("output_tokens", 0)),
+            made.get("reasoning_tokens", 0))
 
 
 def no_answer(custom_id: str | None, code: str, message: str, name: str | None = None) -> bytes:

@@ -37,7 +37,8 @@ class Batches:
             "input_file_id": input_file_id, "completion_window": completion_window,
             "metadata": None if metadata is None else json.dumps(dict(metadata)), "output_seconds": output_seconds,
             "status": BatchStatus.VALIDATING, "expires_at": int(now) + seconds, "total": 0, "completed": 0,
-            "failed": 0, "input_tokens": 0, "cached_tokens": 0, "output_tokens": 0, "lease_faults": 0}
+            "failed": 0, "input_tokens": 0, "cached_tokens": 0, "output_tokens": 0, "reasoning_tokens": 0,
+            "lease_faults": 0}
         async with self._database.writing() as connection:
             await keep(connection, input_file_id, "input_file_id")
             row = (await connection.execute(insert(BATCHES).values(values).returning(BATCHES))).one()

@@ -175,6 +175,7 @@ class Lease:
                 input_tokens=BATCHES.c.input_tokens + sum(each.input_tokens for each in new),
                 cached_tokens=BATCHES.c.cached_tokens + sum(each.cached_tokens for each in new),
                 output_tokens=BATCHES.c.output_tokens + sum(each.output_tokens for each in new),
+                reasoning_tokens=BATCHES.c.reasoning_tokens + sum(each.reasoning_tokens for each in new),
                 lease_faults=0 if new else BATCHES.c.lease_faults,
                 ).returning(BATCHES))).one()
             return stored(row)

@@ -69,6 +69,7 @@ class StoredBatch:
     input_tokens: int
     cached_tokens: int
     output_tokens: int
+    reasoning_tokens: int
 
 
 class ResponseStatus(enum.StrEnum):
@@ -118,3 +119,4 @@ class AnsweredLine:
     input_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
+    reasoning_tokens: int = 0

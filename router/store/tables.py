@@ -67,6 +67,7 @@ BATCHES = Table(
     Column("input_tokens", BigInteger, nullable=False),
     Column("cached_tokens", BigInteger, nullable=False),
     Column("output_tokens", BigInteger, nullable=False),
+    Column("reasoning_tokens", BigInteger, nullable=False, server_default="0"),  # of those
     Column("lease_owner", Text),
     Column("lease_until", Float(53)),
     Column("lease_faults", Integer, nullable=False),

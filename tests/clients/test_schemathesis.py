@@ -25,7 +25,7 @@ def test_every_answer_is_one_that_the_document_knows(tmp_path: Path, every_case:
     """But for one check: a body of the right shape may still break a rule, and is then refused.
 
     Of each route one answer at least was no refusal, so that its shape was looked at. The routes that change
-    adapters are refused by a server without an API key, and nobody guesses the name of a model or of a batch.
+    adapters are refused by a server without an API key, and nobody guesses the name of a model, a batch or a response.
     """
     program = python_of("schemathesis").with_name("schemathesis")
     with serve(tmp_path, "--max-total-tokens", "40", "--data-dir", str(tmp_path / "data")) as server:
@@ -45,7 +45,8 @@ def test_every_answer_is_one_that_the_document_knows(tmp_path: Path, every_case:
             metrics = response.read().decode()
     paths = {route.canonical for route in routes("1") if route.tag}
     refused = {"/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/v1/models/{model}",
-               "/v1/batches/{batch}", "/v1/batches/{batch}/cancel"}
+               "/v1/batches/{batch}", "/v1/batches/{batch}/cancel", "/v1/responses/{response}",
+               "/v1/responses/{response}/cancel", "/v1/responses/{response}/input_items"}
     assert {path for path in paths if f'route="{path}",status="200"' in metrics} == paths - refused
     log = server.log.read_text()
     assert "ERROR" not in log, log[-5000:]

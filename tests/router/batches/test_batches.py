@@ -11,11 +11,13 @@ from penstock.router.batches import answers as answers_module
 from penstock.router.batches import batch_run, checking, runner
 from penstock.router.batches.answers import LineAnswer
 from penstock.router.batches.lines import Line
+from penstock.router.chat.template import ChatTemplate
 from penstock.router.generation.service import Services
 from penstock.router.store import leases
 from tests.eventually import until
 from tests.fakes import LIMITS
 from tests.router.api.openai.chats import HELLO
+from tests.router.api.openai.test_thinking import ANSWER, SOURCE, THOUGHTS
 from tests.router.batches.servers import URL, BatchServer, StartBatches, line, lines, with_both
 
 
@@ -75,6 +77,15 @@ async def test_responses(start_batches: StartBatches, demo: object) -> None:
     assert batch.usage.input_tokens == body["usage"]["input_tokens"]
     [refused] = await batches.lines(batch.error_file_id)
     assert refused["response"]["body"]["error"]["message"] == "`background` is not for lines of batches"
+
+
+async def test_thoughts_are_counted(start_batches: StartBatches) -> None:
+    batches = await start_batches(template=ChatTemplate({"default": SOURCE}, {}), answer=ANSWER)
+    for url, body in (("/v1/chat/completions", {"messages": HELLO}), ("/v1/responses", {"input": "Hello"})):
+        content = line("a", url, **{**body, "max_tokens": None})
+        batch = await batches.ended(await batches.create(content, endpoint=url))
+        number = len(await batches.server.tokenizer.encode(f"\n{THOUGHTS}\n"))
+        assert batch.usage.output_tokens_details.reasoning_tokens == number
 
 
 async def test_a_file_that_is_no_input(batches: BatchServer) -> None:

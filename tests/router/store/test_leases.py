@@ -36,7 +36,7 @@ async def running(store: Store, *custom_ids: str) -> Lease:
 
 
 def answered(number: int, has_failed: bool = False) -> AnsweredLine:
-    return AnsweredLine(number, b"%d\n" % number, has_failed, 2, 1, 3)
+    return AnsweredLine(number, b"%d\n" % number, has_failed, 2, 1, 3, 2)
 
 
 async def test_a_batch_is_made_and_listed(store: Store) -> None:
@@ -138,7 +138,7 @@ async def test_each_answer_counts_once(store: Store) -> None:
     await lease.save([answered(1), answered(3, has_failed=True)])
     batch = await lease.save([answered(1), answered(2)])
     assert (batch.total, batch.completed, batch.failed) == (3, 2, 1)
-    assert (batch.input_tokens, batch.cached_tokens, batch.output_tokens) == (6, 3, 9)
+    assert (batch.input_tokens, batch.cached_tokens, batch.output_tokens, batch.reasoning_tokens) == (6, 3, 9, 6)
     assert await lease.answers(COMPLETED, 0, 10) == [(1, "a", b"1\n"), (2, "b", b"2\n")]
     assert await lease.answers(COMPLETED, 1, 10) == [(2, "b", b"2\n")]
     assert await lease.answers(FAILED, 0, 10) == [(3, "c", b"3\n")]

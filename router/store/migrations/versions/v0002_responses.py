@@ -1,4 +1,4 @@
-"""Responses."""
+"""Responses, and the tokens of reasoning in the answers of batches."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,8 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    """Makes the tables of responses and of their events."""
+    """Makes the tables of responses and of their events, and a column."""
+    op.add_column("batches", sa.Column("reasoning_tokens", sa.BigInteger, nullable=False, server_default="0"))
     op.create_table(
         "responses",
         sa.Column("id", sa.Text, primary_key=True),
