@@ -134,14 +134,20 @@ class ThinkingParser:
             yield from self._answer.push(piece)
 
     def _find_begin(self, piece: str) -> str:
-        """Looks for the opening mark; returns the text behind it, or all text if there is none."""
+        """Looks for the opening mark, or the closing one of a model that does not think; returns the text behind it, or
+        all text if there is none."""
         self._held += piece
-        text, begin = self._held.lstrip(), self._form.begin
-        if len(text) < len(begin) and begin.startswith(text) and len(self._held) - len(text) < _MOST_BLANKS:
+        text, marks = self._held.lstrip(), (self._form.begin, self._form.end)
+        is_short = len(self._held) - len(text) < _MOST_BLANKS
+        if is_short and any(mark != text and mark.startswith(text) for mark in marks):
             return ""
         held, self._held = self._held, ""
-        self._place = _Place.THINKING if text.startswith(begin) else _Place.ANSWER
-        return text[len(begin):] if self._place is _Place.THINKING else held
+        for mark, place in zip(marks, (_Place.THINKING, _Place.BEHIND), strict=True):
+            if text.startswith(mark):
+                self._place = place
+                return text[len(mark):]
+        self._place = _Place.ANSWER
+        return held
 
     def _find_answer(self, piece: str) -> str:
         """Looks for where the answer begins; returns the text from there on."""

@@ -36,6 +36,8 @@ ANSWERS = [
     (QWEN, False, "  <thin", [Content("  <thin")]),
     (QWEN, False, " \n", [Content(" \n")]),
     (QWEN, False, "", []),
+    (QWEN, False, "</think>\n\nYes", [Content("Yes")]),
+    (QWEN, False, "</thin", [Content("</thin")]),
     (QWEN, True, "a <b> </think", [Thinking("a <b> </think")]),
     (QWEN, True, "a </think> \n", [Thinking("a")]),
     (QWEN, True, "a\n</think>b</think>c", [Thinking("a"), Content("b</think>c")]),
