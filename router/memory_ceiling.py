@@ -18,6 +18,8 @@ BODY_FACTOR = 8
 """How many times a large body is in memory at the most, while it is read and worked on."""
 WINDOW_BYTES = 8 << 20
 """How many bytes of lines of batches are asked at once."""
+NUM_RESPONSES = 16
+"""How many responses of the background are made at once."""
 NUM_TRANSFERS, TRANSFER_BYTES = 16, 4 << 20
 """How many files are sent at once, and how many received, and how many bytes each takes: its part, as the store and the
 client have it."""
@@ -27,14 +29,15 @@ MIB = 1 << 20
 def memory_ceiling(limits: Limits, num_blocks: int, others: int = 0, *, num_lines: int | None = None) -> str:
     """Says how much memory this process of the router uses at the most, and its processes for long texts `others`
     beside it; empty where the system does not tell how much it uses now. `num_blocks` are found by its prefix cache: 0
-    in one that answers clients with what another computes. If it keeps files and
-    batches it asks as many lines of those at once as yield `num_lines` answers, or one that yields as many as a request
-    may."""
+    in one that answers clients with what another computes. If it keeps files, batches and responses it asks as many
+    lines of batches at once as yield `num_lines` answers, or one that yields as many as a request may."""
     request = REQUEST_BYTES + limits.max_total_tokens * TOKEN_BYTES
     parts = {"of program": _used(), "to find what is cached": num_blocks * BLOCK_BYTES,
              "for requests": limits.max_concurrent_requests * request,
              "for lines of batches": 0 if num_lines is None else (
                  max(num_lines, limits.max_concurrent_requests) * request + BODY_FACTOR * WINDOW_BYTES),
+             "for responses of the background": 0 if num_lines is None else NUM_RESPONSES * (
+                 request + BODY_FACTOR * limits.payload_limit),
              "for files": 0 if num_lines is None else 2 * NUM_TRANSFERS * TRANSFER_BYTES,
              "for known parts of chats": MOST_BYTES,
              "for large bodies": BODY_FACTOR * least_room(limits.payload_limit),

@@ -97,7 +97,7 @@ class ResponseRun:
             return error.status
         finally:
             making.cancel()
-            await asyncio.wait([making])
+            await asyncio.gather(making, return_exceptions=True)
         await self._end(whole, last)
         return 200
 

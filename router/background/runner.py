@@ -10,6 +10,7 @@ from penstock.router.api.openai.storage import STORE
 from penstock.router.background.response_run import FAREWELL_SECONDS, ResponseRun
 from penstock.router.errors import RouterError
 from penstock.router.generation.service import SERVICES, Services
+from penstock.router.memory_ceiling import NUM_RESPONSES
 from penstock.router.store.errors import StoreFailure
 from penstock.router.store.leases import LeaseLost
 from penstock.router.store.response_leases import ResponseLease, ResponseLeases
@@ -17,8 +18,6 @@ from penstock.router.store.store import Store
 
 log = logging.getLogger(__name__)
 
-MAX_RESPONSES = 16
-"""How many responses are made at once."""
 POLL_SECONDS = 2.0
 """How often responses are looked for that came to other processes, or that other routers have left."""
 FAULT_SECONDS = 60.0
@@ -61,7 +60,7 @@ class ResponseRunner:
                 await asyncio.wait(self._tasks)
 
     async def _look(self) -> None:
-        while len(self._runs) < MAX_RESPONSES and (lease := await self._leases.claim(self._runs.keys())) is not None:
+        while len(self._runs) < NUM_RESPONSES and (lease := await self._leases.claim(self._runs.keys())) is not None:
             self._runs[lease.response.id] = ResponseRun(self._services, self._store, lease)
             task = asyncio.create_task(self._work(lease), name="a response")
             self._tasks.add(task)

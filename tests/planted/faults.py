@@ -12,6 +12,7 @@ _RESUMED = ("tests/router/api/test_resuming.py",)
 _ADAPTERS = ("tests/router/adapters", "tests/router/engine/test_adapters.py", "tests/router/api/test_adapters.py")
 _FRONTS = ("tests/router/front",)
 _GROUPS = ("tests/router/groups",)
+_BACKGROUND = ("tests/router/api/responses/test_background.py",)
 
 FAULTS = (
     *FAULTS_OF_SHARDS,
@@ -337,8 +338,8 @@ FAULTS = (
           "if found.status != GenerationError.status or services.first.engine.is_healthy:", "if True:",
           ("tests/offline/test_batch_run.py",)),
     Fault("offline", "tools-are-not-offered", "offline/chats.py",
-          "return Conversation.read(template, body.messages, offer)",
-          "return Conversation.read(template, body.messages, None)", ("tests/offline/test_chats.py",)),
+          "template, body.messages, offer, call_format=",
+          "template, body.messages, None, call_format=", ("tests/offline/test_chats.py",)),
     Fault("offline", "a-closed-loop-takes-work", "offline/event_loop.py",
           "        self._is_closed = True\n", "", ("tests/offline/test_event_loop.py",)),
     Fault("offline", "answers-come-as-they-end", "offline/batch.py",
@@ -353,6 +354,18 @@ FAULTS = (
           "sorted(questions, key=lambda each: each.priority)", "questions", ("tests/offline/test_priorities.py",)),
     Fault("offline", "a-seed-for-all-prompts", "offline/model.py",
           "place = next(self._places)", "place = 1", ("tests/offline/test_llm.py",)),
+
+    Fault("responses", "known-events-are-told-again", "router/background/response_run.py",
+          "            if self._num_known:\n", "            if False:\n", _BACKGROUND),
+    Fault("responses", "cancelled-ones-are-made", "router/store/response_leases.py",
+          "RESPONSES.c.status.in_(UNFINISHED), RESPONSES.c.num_events", "RESPONSES.c.num_events", _BACKGROUND),
+    Fault("responses", "events-of-another-answer-go-on", "router/background/response_run.py",
+          "if self._lease.num_events and not is_same:", "if False:", _BACKGROUND),
+    Fault("responses", "a-call-that-was-cut-is-whole", "router/api/responses/output_items.py",
+          "if is_whole and not has_call else", "if is_whole else", ("tests/router/api/responses",)),
+    Fault("responses", "a-chain-loses-its-beginning", "router/store/responses.py",
+          "RESPONSES.c.id == links.c.previous_id, RESPONSES.c.expires_at > now, ", "False, ",
+          ("tests/router/api/responses/test_stored.py",)),
 
     Fault("deploy", "streams-are-cut-after-ten-seconds", "deploy/compose/docker-compose.yml",
           "  stop_grace_period: 100s\n  restart: unless-stopped\n\nx-monitor",

@@ -37,6 +37,8 @@ def test_lines_of_batches_are_requests_beside_those_of_clients() -> None:
     [lines] = map(int, re.findall(r"(\d+) for lines of batches", said))
     assert lines == 2 * 128 * (64 + 512) // 1024 + 8 * 8
     assert "128 for files" in said
+    [responses] = map(int, re.findall(r"(\d+) for responses of the background", said))
+    assert responses == -(-16 * ((64 << 10) + 1024 * 512 + 8 * LIMITS.payload_limit) // MIB)
     said = memory_ceiling(LIMITS, 0, num_lines=1)
     [lines] = map(int, re.findall(r"(\d+) for lines of batches", said))
     assert lines == 128 * (64 + 512) // 1024 + 8 * 8, "one line may yield as many answers as a request"

@@ -1,2 +1,2 @@
 """OpenAI's Responses API; may import api.http, api.openai, chat, engine, errors, generation, grammar, limits,
-scheduling, shapes, store and turns."""
+scheduling, shapes, store, text and turns."""

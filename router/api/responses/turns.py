@@ -15,6 +15,7 @@ from penstock.router.generation.other_fields import REFUSED_IN_RESPONSES, refuse
 from penstock.router.generation.parameters import Parameters
 from penstock.router.generation.service import Service
 from penstock.router.generation.spec import FieldNames, GenerationSpec
+from penstock.router.text.encoding import TooManyTokens
 from penstock.router.turns.dialogue import Dialogue
 from penstock.router.turns.thinking import ThinkingWish
 from penstock.router.turns.turn import Turn
@@ -39,12 +40,18 @@ class FittingTurn(Turn):
         low, high = 0, len(cuts) - 1
         while low < high:
             middle = (low + high) // 2
-            prompt, _ = await self._without(cuts[middle]).dialogue.written(service)
-            if len(await service.tokenizer.encode(prompt, self.add_special_tokens)) <= room:
+            if await self._without(cuts[middle])._fits(service, room):
                 high = middle
             else:
                 low = middle + 1
         return await Turn.read(self._without(cuts[low]), service)
+
+    async def _fits(self, service: Service, room: int) -> bool:
+        prompt, _ = await self.dialogue.written(service)
+        try:
+            return len(await service.tokenizer.encode(prompt, self.add_special_tokens, most=room)) <= room
+        except TooManyTokens:
+            return False
 
     def _without(self, cut: tuple[int, int]) -> "FittingTurn":
         begin, end = cut
