@@ -12,8 +12,8 @@ from penstock.kernels import dispatch, interpreter, native
 from tests.on_gpu import OnGpu
 
 OPS = ("activation", "causal_conv", "experts", "kv_write", "layer_norm", "linear", "lora", "paged_attention",
-       "prompt_logprobs", "quantised_linear", "recurrence", "rms_norm", "rope", "rope_kv_write", "route", "sample",
-       "softcap")
+       "prompt_logprobs", "quantised_linear", "ranks", "recurrence", "rms_norm", "rope", "rope_kv_write", "route",
+       "sample", "softcap")
 HAS_GPU = torch.cuda.is_available()
 CPU_SETS = tuple(f"cpu-{path}" for path in native.processor_paths())
 """The first is the one that serves on this machine, if it has no GPU."""

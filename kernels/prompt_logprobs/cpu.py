@@ -17,5 +17,5 @@ def prompt_logprobs(logits: Tensor, targets: Tensor, top_n: Tensor, top_width: i
         logits.data_ptr(), num_rows, vocabulary, targets.data_ptr(), top_n.data_ptr(), top.ids.shape[1],
         logprobs.data_ptr(), top.ids.data_ptr(), top.logprobs.data_ptr(), ctypes.addressof(is_wrong))
     if is_wrong.value:
-        check_targets(targets, vocabulary)
+        check_targets("prompt_logprobs", targets, vocabulary)
     return logprobs, top

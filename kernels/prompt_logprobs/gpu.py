@@ -58,7 +58,7 @@ def _join(logits, targets, top_n, tops, maxima, sums, leads, found, logprobs, to
 
 def prompt_logprobs(logits: Tensor, targets: Tensor, top_n: Tensor, top_width: int) -> tuple[Tensor, TopLogprobs]:
     if not logits.is_cuda:
-        check_targets(targets, logits.shape[1])
+        check_targets("prompt_logprobs", targets, logits.shape[1])
     logprobs = torch.empty(len(logits), device=logits.device)
     top = TopLogprobs.empty(len(logits), top_width, logits.device)
     if len(logits):

@@ -8,7 +8,7 @@ from penstock.kernels.top_logprobs import TopLogprobs, find_top_logprobs
 
 
 def prompt_logprobs(logits: Tensor, targets: Tensor, top_n: Tensor, top_width: int) -> tuple[Tensor, TopLogprobs]:
-    check_targets(targets, logits.shape[1])
+    check_targets("prompt_logprobs", targets, logits.shape[1])
     scores = logits.double()
     total = log_sum_exp(scores)
     logprobs = scores.gather(1, targets[:, None]) - total

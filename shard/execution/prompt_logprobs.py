@@ -10,6 +10,7 @@ from torch import Tensor
 from penstock.contract.row import Row
 from penstock.contract.row_result import TopLogprobs
 from penstock.kernels.prompt_logprobs import prompt_logprobs
+from penstock.kernels.ranks import ranks
 from penstock.shard.devices.device import Array
 from penstock.shard.execution.batch import StepInputs
 from penstock.shard.execution.slots import SlotTable
@@ -64,17 +65,6 @@ def launch(
                 logits, targets, inputs.columns["prompt_top_n"][part], batch.top_width)
             slices.append((logprobs, top_logprobs.ids, top_logprobs.logprobs, ranks(logits, targets)))
     return [torch.cat(parts) for parts in zip(*slices, strict=True)]
-
-
-def ranks(logits: Tensor, targets: Tensor) -> Tensor:
-    """Returns the place of each row's target in the order of top logprobs, int64 [N], the first being 1.
-
-    logits   [N, V]  float32
-    targets  [N]     int64
-    """
-    own, ids = logits.gather(1, targets[:, None]), torch.arange(logits.shape[1], device=logits.device)
-    is_before = (logits > own) | ((logits == own) & (ids < targets[:, None]))
-    return is_before.sum(dim=1) + 1
 
 
 def read(batch: PromptLogprobsBatch, tensors: Sequence[Tensor]) -> dict[int, RowPromptLogprobs]:

@@ -22,6 +22,7 @@ from penstock.kernels.prompt_logprobs import gpu as prompt_logprobs
 from penstock.kernels.quantised_linear import QuantisedWeight
 from penstock.kernels.quantised_linear import gpu as quantised_linear
 from penstock.kernels.quantised_linear.activations import Activations
+from penstock.kernels.ranks import gpu as ranks
 from penstock.kernels.recurrence import gpu as recurrence
 from penstock.kernels.recurrence.heads import RecurrentHeads
 from penstock.kernels.recurrent_state import StateRows, StateShape
@@ -90,6 +91,7 @@ def logprobs() -> None:
     for num_rows, vocabulary, width in ((1, 8192, 5), (part(256), part(128256), 0)):
         ids = torch.zeros(num_rows, dtype=torch.int64)
         prompt_logprobs.prompt_logprobs(torch.ones(num_rows, vocabulary), ids, ids, width)
+        ranks.ranks(torch.ones(num_rows, vocabulary), ids)
 
 
 def samples() -> None:

@@ -60,6 +60,8 @@ FAULTS_OF_SHARDS = (
     Fault("sampling", "banned-a-token-longer", "shard/execution/biases.py",
           "if position < state.sampling.min_tokens:", "if position <= state.sampling.min_tokens:",
           ("tests/shard/execution/test_sampler.py",)),
+    Fault("sampling", "ranks-from-0", "kernels/ranks/cpu.py", "[1 + np.count_nonzero(", "[np.count_nonzero(",
+          ("tests/kernels/test_ranks.py",)),
     Fault("sampling", "bad-words-of-the-prompt", "shard/execution/bans.py",
           "is_near = self.num_before <= num_outputs", "is_near = self.num_before <= num_outputs + 1",
           ("tests/shard/execution/test_bans.py",)),

@@ -312,14 +312,14 @@ def host_calls(model: Path) -> list[tuple[Plan, int, list[str]]]:
 
 def test_the_host_makes_few_calls_however_many_layers(tmp_path: Path) -> None:
     """A captured step is one replay. Before it ids are made of what was sampled, and six inputs are copied; behind it
-    the logits are computed, unless the step is a decode step, and prompt logprobs. Other steps need more for more
-    layers."""
+    the logits are computed, unless the step is a decode step, and prompt logprobs and ranks. Other steps need more for
+    more layers."""
     shallow, deep = (host_calls(make_tiny(tmp_path / str(layers), layers=layers)) for layers in (2, 5))
     for (step, num_replays, launches), (_, _, more) in zip(shallow, deep, strict=True):
         assert num_replays == (sum(row.num_inputs for row in step.rows) <= MIXED[1])
         if num_replays:
             assert launches == more
-            assert len(launches) <= 14 + 8 * any(len(row.prompt_logprob_ids) for row in step.rows)
+            assert len(launches) <= 14 + 9 * any(len(row.prompt_logprob_ids) for row in step.rows)
     assert min(len(launches) for _, _, launches in shallow) == 6
     assert any(not num_replays for _, num_replays, _ in shallow)
 

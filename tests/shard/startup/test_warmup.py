@@ -42,6 +42,7 @@ COUNTS = {
     "penstock.kernels.sample.gpu._join": 4,
     "penstock.kernels.prompt_logprobs.gpu._split": 4,
     "penstock.kernels.prompt_logprobs.gpu._join": 4,
+    "penstock.kernels.ranks.gpu._count": 1,
 }
 
 
