@@ -15,6 +15,7 @@ KERNELS = {
     "serve": ("penstock.bench.load.command:main", "Send load to a server at any URL and measure its answers."),
     "engine": ("penstock.bench.engine.command:main", "Measure the engine without HTTP, beside vLLM and llama.cpp."),
     "offline": ("penstock.bench.offline.command:main", "Measure LLM.generate beside the engine and transformers."),
+    "turns": ("penstock.bench.turns.command:main", "Measure the cost of an agent's turns in the router."),
     "kernels": ("penstock.bench.cli:kernels", "Measure single kernels of the processor's."),
 })
 def main() -> None:

@@ -46,12 +46,22 @@ class CallParser:
         self._num_opened = len(call_format.opened)
         """How many of its first characters are no part of the answer, but of the prompt."""
         self._reader: Reader = ObjectReader()
+        self._steps = {_Place.TEXT: self._in_text, _Place.ARGUMENTS: self._in_arguments, _Place.CLOSE: self._in_close,
+                       _Place.BETWEEN: self._between, _Place.ONLY_TEXT: self._in_only_text}
+        self._marker_begin = call_format.marker[:1]
         self.num_calls = 0
 
     def push(self, piece: str) -> list[Delta]:
         """Takes the next piece of the answer, and returns the deltas that it decides."""
+        if self._is_content(piece):
+            return [Content(piece)]
         self._text += piece
         return list(self._advance())
+
+    def _is_content(self, piece: str) -> bool:
+        """Tells whether a piece is all content, as most are. `_in_text` finds that, too, but takes long."""
+        return (self._place is _Place.TEXT and not self._text and self._marker_begin not in piece
+                and piece[-1:].strip() != "" and bool(self._marker_begin))
 
     def finish(self) -> list[Delta]:
         """Takes the answer's end, and returns what was held back. White space after a call is dropped."""
@@ -65,11 +75,9 @@ class CallParser:
 
     def _advance(self) -> Iterator[Delta]:
         """Yields deltas until nothing more is decided."""
-        steps = {_Place.TEXT: self._in_text, _Place.ARGUMENTS: self._in_arguments, _Place.CLOSE: self._in_close,
-                 _Place.BETWEEN: self._between, _Place.ONLY_TEXT: self._in_only_text}
         while self._text:
             before = self._place, len(self._text)
-            yield from steps[self._place]()
+            yield from self._steps[self._place]()
             if before == (self._place, len(self._text)):
                 return
 

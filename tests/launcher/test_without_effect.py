@@ -138,6 +138,8 @@ COMMANDS: dict[str, dict[str, Acts]] = {
         "gguf": Idle(f"--gguf {__file__}", "--gguf is for --llama, which reads it")},
     "bench offline": dict.fromkeys(("model", "threads", "rounds", "number", "batch", "prompt", "new", "transformers",
                                     "vllm"), ALWAYS),
+    "bench turns": {"parts": ALWAYS, "flags": ALWAYS,
+                    "rounds": Idle("cache --rounds 3", "--rounds is for first and parsers")},
     "bench kernels attention": {"threads": ALWAYS, "rounds": ALWAYS},
     "bench kernels linear": dict.fromkeys(("rows", "threads", "rounds", "contenders", "dtype", "hidden", "layers",
                                            "heads", "kv_heads", "head_size", "inner", "vocab"), ALWAYS),
@@ -146,7 +148,7 @@ COMMANDS: dict[str, dict[str, Acts]] = {
 NEEDED = {"serve": [MODEL], "group": [MODEL, "--listen", "127.0.0.1:4000"],
           "run-batch": [MODEL, "-i", "in", "-o", "out"], "quantize": [MODEL, "out"],
           "download": [MODEL], "drain": ["127.0.0.1:4000"], "roll": ["--groups", "127.0.0.1:4000", "--restart", "x"],
-          "bench serve": [], "bench engine": [MODEL]}
+          "bench serve": [], "bench engine": [MODEL], "bench turns": []}
 """The arguments without which a command does not get as far."""
 
 

@@ -1,0 +1,2 @@
+"""Measures the router by conversations of agents, through each API; may import load, programs, router.chat and
+server."""

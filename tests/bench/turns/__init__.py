@@ -1,0 +1,1 @@
+"""The turns of agents that `penstock bench turns` measures."""
