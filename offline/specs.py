@@ -87,7 +87,7 @@ def _parameters(
             logit_bias=params.logit_bias or {},
             truncate=truncation(params.truncate_prompt_tokens, limits, params.max_tokens),
             bad_words=_listed(params.bad_words),
-            allowed_token_ids=params.allowed_token_ids,
+            allowed_token_ids=None if params.allowed_token_ids is None else _listed(params.allowed_token_ids),
             cache_salt=cache_salt,
             seed=seed if params.seed is None else params.seed,
             priority=priority or None,

@@ -8,6 +8,7 @@ import torch
 
 from penstock import LLM, SamplingParams
 from tests import beam_reference
+from tests.paths import DEMO_MODEL
 
 PROMPTS = ["def add(a, b):", "The value of", "for each in range(", "import os\n"]
 
@@ -70,3 +71,15 @@ def test_logprobs_and_ranks_of_a_prompt(llm: LLM) -> None:
             assert rank is not None
             # Numbers that differ in their last bits may stand in another order.
             assert abs(rank - 1 - order.index(token_id)) <= max(1, rank // 20)
+
+
+def test_guesses_change_nothing_of_what_is_banned(llm: LLM) -> None:
+    """Where the text repeats itself, so that guesses are taken from it, and some of them are banned."""
+    prompts = ["one two three four one two three four one two", *PROMPTS]
+    fields: dict[str, Any] = {"bad_words": ["three", "two three", "(self", ")"]}
+    with LLM(str(DEMO_MODEL), max_num_seqs=8, kv_memory="16MiB", threads=1, speculate=4) as guessing:
+        for banned in (fields, {"allowed_token_ids": (*range(3, 400),)}):
+            drawn = [SamplingParams(max_tokens=24, ignore_eos=True, seed=number, temperature=temperature, **banned)
+                     for number, temperature in enumerate([0, 0, 0.5, 1, 1])]
+            outputs = [each.generate(prompts, drawn, use_tqdm=False) for each in (llm, guessing)]
+            assert len({tuple(tuple(output.outputs[0].token_ids) for output in each) for each in outputs}) == 1

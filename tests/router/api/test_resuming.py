@@ -37,6 +37,13 @@ STREAMS: dict[str, tuple[str, dict[str, Any]]] = {
     "chat": ("/v1/chat/completions", CHAT),
     "chats": ("/v1/chat/completions", {**CHAT, "n": 3, "logprobs": True, "top_logprobs": 2, "model": "tgi",
                                        "stop": ["rl", " is"], **USAGE}),
+    "shown": ("/v1/completions", {
+        "prompt": "a", "max_tokens": 12, "stream": True, "stop": " is", "include_stop_str_in_output": True,
+        "logprobs": 1, "skip_special_tokens": False, "return_tokens_as_token_ids": True, "bad_words": ["no"],
+        "cache_salt": "a"}),
+    "echo": ("/v1/chat/completions", {
+        **CHAT, "messages": [*HELLO, {"role": "assistant", "content": "So: "}], "echo": True, "n": 2, "stop": "wö",
+        "include_stop_str_in_output": True, "functions": [TIME["function"]], "truncate_prompt_tokens": -1}),
     "usage": ("/v1/chat/completions", {
         **CHAT, "n": 2, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}),
 }

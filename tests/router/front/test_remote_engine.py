@@ -51,7 +51,8 @@ from tests.scripted_engine import ListGrammar, collect, shifting, submit, token_
 @pytest.mark.parametrize("asked", [
     ASKED, replace(ASKED, sampling=Sampling(top_n=2)), replace(ASKED, wants_prompt_logprobs=True),
     replace(ASKED, input_ids=tuple(range(10, 50)), sampling=Sampling(top_n=1), wants_prompt_logprobs=True),
-    replace(ASKED, max_new_tokens=1)])
+    replace(ASKED, salt="a", sampling=Sampling(
+        allowed_ids=(5, 6), bad_word_ids=(7, 8), bad_word_lengths=(2,))), replace(ASKED, max_new_tokens=1)])
 async def test_a_stream_is_as_the_engines_own(path: Path, asked: Request) -> None:
     async with serving(path) as (engine, _), front(path) as remote:
         own, other = submit(engine, asked), submit(remote, asked)
