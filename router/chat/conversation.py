@@ -7,7 +7,7 @@ from typing import Any, Self
 from penstock.router.chat import past_thoughts, tools_prompt
 from penstock.router.chat.harmony_format import HARMONY
 from penstock.router.chat.messages import Message, read_messages
-from penstock.router.chat.system_amid import folded, roles_amid
+from penstock.router.chat.system_places import folded, kinds
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.chat.tools import Offer
 from penstock.router.chat.tools_families import PLAIN, format_of
@@ -56,11 +56,11 @@ class Conversation:
         """Tells whether the template reads a variable."""
         return self.template.reads(variable, self.name)
 
-    async def with_system_amid(self) -> Self:
-        """Returns the conversation with the system's messages amid it where the template has them, or as parts of the
-        user's turns."""
-        lost = {role for role in roles_amid(self.messages)
-                if not await self.template.keeps_places(role, self.name, self.tools)}
+    async def with_system(self) -> Self:
+        """Returns the conversation with the system's messages where the template has them, or as parts of the user's
+        turns."""
+        lost = {kind for kind in kinds(self.messages)
+                if kind is not None and not await self.template.keeps_places(kind, self.name, self.tools)}
         return replace(self, messages=folded(self.messages, lost)) if lost else self
 
     async def prompt(

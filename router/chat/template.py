@@ -8,8 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from penstock.router.chat import files, past_thoughts, system_amid
+from penstock.router.chat import files, past_thoughts, system_places
 from penstock.router.chat.renderer import NUM_PROCESSES, Compiled, Renderers
+from penstock.router.chat.system_places import Kind
 from penstock.router.errors import TemplateError
 from penstock.system.daemon_threads import DaemonThreads
 
@@ -55,8 +56,7 @@ class ChatTemplate:
         self._renderers = Renderers(dict(templates)) if given is None else given.renderers
         self._thread = DaemonThreads(NUM_PROCESSES, "chat-template") if given is None else given.thread
         self._compiled = self._compile() if given is None else given.compiled
-        self._keeps_places: dict[tuple[str, str], bool] = {}
-        """By role and template, what is known of it."""
+        self._keeps_places: dict[tuple[Kind, str], bool] = {}
 
     @classmethod
     def load(cls, model_dir: Path, tokenizer_config_path: Path | None = None) -> Self | None:
@@ -116,14 +116,13 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt}, self._templates[name] if self._is_given else None)
         return _cut(text, content) if continue_final_message else text
 
-    async def keeps_places(self, role: str, chat_template: str | None, tools: list[dict[str, Any]] | None) -> bool:
-        """Tells whether the template writes messages of this role where they stand amid a conversation. One that
-        refuses them does not."""
-        key = role, self._choose(chat_template, tools)
+    async def keeps_places(self, kind: Kind, chat_template: str | None, tools: list[dict[str, Any]] | None) -> bool:
+        """Tells whether the template writes messages of this kind where they stand. One that refuses them does not."""
+        key = kind, self._choose(chat_template, tools)
         if key not in self._keeps_places:
             try:
-                prompt = await self.render_async(system_amid.probe(role), tools=tools, chat_template=key[1])
-                self._keeps_places[key] = system_amid.keeps_places(prompt)
+                prompt = await self.render_async(system_places.probe(kind), tools=tools, chat_template=key[1])
+                self._keeps_places[key] = system_places.keeps_places(kind, prompt)
             except TemplateError:
                 self._keeps_places[key] = False
         return self._keeps_places[key]

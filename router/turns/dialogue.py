@@ -20,8 +20,8 @@ class Dialogue:
     text that tells of tools where it does not, its own variables, `fields`, which are variables that the API has as
     fields, and how it is to think.
 
-    `add_generation_prompt` and `continue_final_message` are as in `Conversation.prompt`. With `has_system_amid`
-    messages of the system may come amid others, whatever the template does with those.
+    `add_generation_prompt` and `continue_final_message` are as in `Conversation.prompt`. With `keeps_system`
+    messages of the system reach the model wherever they stand, whatever the template does with those.
     """
 
     messages: Sequence[Message]
@@ -33,15 +33,15 @@ class Dialogue:
     thinking: ThinkingWish = NO_WISH
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
-    has_system_amid: bool = False
+    keeps_system: bool = False
 
     async def written(self, service: Service) -> tuple[str, Conversation]:
         """Returns the prompt, and the conversation as the template has it. Raises ValidationError and TemplateError."""
         template, name = await self._template(service)
         conversation = Conversation.read(
             template, self.messages, self.offer, name, self.tool_prompt, service.limits.tool_call_parser)
-        if self.has_system_amid:
-            conversation = await conversation.with_system_amid()
+        if self.keeps_system:
+            conversation = await conversation.with_system()
         prompt = await write_prompt(service, conversation, self._all_variables(conversation),
                                     self.add_generation_prompt, self.continue_final_message)
         return prompt, conversation

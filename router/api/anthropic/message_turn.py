@@ -27,7 +27,7 @@ def dialogue_of(body: CountBody, service: Service) -> Dialogue:
     refuse_unsupported(body.model_extra, REFUSED_IN_MESSAGES)
     messages = chat_messages(body)
     offer = read_offer(body.tools, body.tool_choice, referred_tools(body.messages))
-    return Dialogue(messages, offer, thinking=_thinking(body), has_system_amid=True)
+    return Dialogue(messages, offer, thinking=_thinking(body), keeps_system=True)
 
 
 def _thinking(body: CountBody) -> ThinkingWish:

@@ -76,7 +76,7 @@ def dialogue_of(body: AskingBody, before: Sequence[Item], service: Service) -> D
     return Dialogue(
         messages_of(body.instructions, items), offer_of(body), variables=body.chat_template_kwargs or {},
         thinking=ThinkingWish(effort=effort, budget=body.thinking_token_budget, insists=False),
-        add_generation_prompt=True, has_system_amid=True)
+        add_generation_prompt=True, keeps_system=True)
 
 
 def turn_of(body: ResponseBody, before: Sequence[Item], service: Service) -> Turn:
