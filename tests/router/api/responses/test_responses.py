@@ -167,7 +167,7 @@ async def test_openais_client(caller: Server) -> None:
         assert number.input_tokens == whole.usage.input_tokens
 
 
-@pytest.mark.parametrize(("fields", "param"), [
+HOSTILE: list[tuple[dict[str, Any], str | None]] = [
     ({"input": 5}, "input"), ({"input": [5]}, "input[0]"), ({"input": [{"role": 1}]}, "input[0].role"),
     ({"input": [{}] * 10_001}, "input"), ({"input": [{"role": "user", "content": [{"type": "x"}]}]}, None),
     ({"max_output_tokens": 0}, "max_output_tokens"), ({"top_logprobs": 21}, "top_logprobs"),
@@ -181,13 +181,17 @@ async def test_openais_client(caller: Server) -> None:
     ({"conversation": "conv_1"}, "conversation"), ({"prompt": {"id": "a"}}, "prompt"),
     ({"max_tokens": 5}, "max_tokens"), ({"n": 2}, "n"), ({"temperature": -1}, "temperature"),
     ({"reasoning": {"effort": "x"}}, "reasoning.effort"), ({"tools": [WEATHER] * 600}, "tools"),
-])
-async def test_hostile_bodies(caller: Server, fields: dict[str, Any], param: str | None) -> None:
-    for more in ({}, {"stream": True}):
-        response = await caller.post(URL, {"input": "Hello", **more, **fields})
-        assert response.status == 400, await response.text()
-        error = (await response.json())["error"]
-        assert error["param"] == param or (param is None and error["message"])
+]
+
+
+async def test_hostile_bodies(caller: Server) -> None:
+    for fields, param in HOSTILE:
+        for more in ({}, {"stream": True}):
+            response = await caller.post(URL, {"input": "Hello", **more, **fields})
+            assert response.status == 400, (fields, await response.text())
+            error = (await response.json())["error"]
+            assert error["message"]
+            assert param is None or error["param"] == param, (fields, error)
     await caller.until_idle()
 
 
@@ -209,6 +213,15 @@ async def test_a_failure_is_the_last_event(start: Start, demo: ChatTemplate) -> 
     events = read(await response.text())
     assert order(events) == ["created", "in_progress", "failed"]
     assert events[-1]["response"]["error"]["code"] == "server_error"
+
+
+async def test_a_response_is_repeated(start: Start, hermes: ChatTemplate) -> None:
+    server = await start(template=hermes, make_fleet=SeededFleet)
+    first = await server.post(URL, {"input": "Hello", "temperature": 1.0})
+    again = await server.client.post(URL, json={"input": "Hello", "temperature": 1.0},
+                                     headers={"penstock-answer": first.headers["penstock-answer"]})
+    one, other = await first.json(), await again.json()
+    assert (one["id"], one["output"]) == (other["id"], other["output"])
 
 
 async def test_a_stream_goes_on_behind_each_event(start: Start, hermes: ChatTemplate) -> None:
