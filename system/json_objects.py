@@ -1,5 +1,6 @@
 """JSON that others have written, bounded before it becomes Python's objects, of which each takes 50 bytes and more."""
 
+import json
 from typing import Any
 
 import orjson
@@ -21,6 +22,16 @@ def parse_object(content: bytes, max_values: int | None = None) -> dict[str, Any
     if not isinstance(found, dict):
         raise ValueError("it is no JSON object")
     return found
+
+
+def as_line(value: Any) -> bytes:
+    """Returns the value as a line of JSON. orjson writes it twenty times as fast, but refuses whole numbers of more
+    than 64 bits, names of fields that are no texts, and halves of UTF-16's pairs. Raises TypeError, ValueError and
+    RecursionError."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
+    except TypeError:
+        return json.dumps(value).encode() + b"\n"
 
 
 def check_amount(content: bytes | bytearray, max_values: int) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from penstock.router.errors import RouterError, TemplateError
 from penstock.system import child_environment
+from penstock.system.json_objects import as_line
 
 log = logging.getLogger(__name__)
 
@@ -86,16 +87,16 @@ class Renderer:
         _end_all(self._processes)
         self._processes.append(_start(time.monotonic() + self._seconds))
         self._refuse_if_closed()  # after the process is where `close` would have seen it
-        return Compiled.told(self._ask(json.dumps(self._templates)))
+        return Compiled.told(self._ask(as_line(self._templates)))
 
-    def answer(self, question: str) -> dict[str, Any]:
+    def answer(self, question: bytes) -> dict[str, Any]:
         """Answers a question as the sandbox takes it. A TemplateError has the template's own words for why it refuses;
         raises ProcessLost, too, and RouterError once it is closed."""
         with self._rendering:
             self._refuse_if_closed()
             return self._answer(question)
 
-    def _answer(self, question: str) -> dict[str, Any]:
+    def _answer(self, question: bytes) -> dict[str, Any]:
         if self._processes and (status := self._processes[0].poll()) is not None:
             log.warning("a template process has ended with status %d: a new one is started", status)
             _end_all(self._processes)
@@ -103,9 +104,9 @@ class Renderer:
             self.compile()
         return self._ask(question)
 
-    def _ask(self, question: str) -> dict[str, Any]:
+    def _ask(self, question: bytes) -> dict[str, Any]:
         process = self._processes[0]
-        line = _exchange(process.link, question.encode() + b"\n", time.monotonic() + self._seconds)
+        line = _exchange(process.link, question, time.monotonic() + self._seconds)
         self._refuse_if_closed()
         if line is None:
             _end_all(self._processes)
@@ -170,7 +171,7 @@ class Renderers:
 
     def _asked(self, question: dict[str, Any]) -> dict[str, Any]:
         try:
-            written = json.dumps(question)
+            written = as_line(question)
         except (TypeError, ValueError, RecursionError) as error:
             raise TemplateError(str(error)) from error
         renderer = self._free.get()
@@ -188,7 +189,7 @@ class Renderers:
             renderer.close()
 
 
-def _once_more(renderer: Renderer, question: str) -> dict[str, Any]:
+def _once_more(renderer: Renderer, question: bytes) -> dict[str, Any]:
     try:
         return renderer.answer(question)
     except ProcessLost as error:

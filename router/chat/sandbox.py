@@ -27,6 +27,8 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
+from penstock.system.json_objects import as_line
+
 SECONDS = 1.0
 """Seconds of processor time for one conversation; the kernel ends the process after it."""
 MEMORY = 1 << 30
@@ -213,10 +215,11 @@ def _answer(line: bytes, work: Callable[[Any], dict[str, Any]]) -> None:
     try:
         question = json.loads(line)
         with _in_time():
-            reply = json.dumps(work(question))
+            reply = as_line(work(question))
     except Exception as error:  # such as MemoryError
-        reply = json.dumps({"error": _words(error)})
-    print(reply, flush=True)
+        reply = as_line({"error": _words(error)})
+    sys.stdout.buffer.write(reply)
+    sys.stdout.flush()
 
 
 def main() -> None:

@@ -75,7 +75,8 @@ async def validate(
     _check_sampling(parameters, spec.names)
     _check_extent(spec, limits)
     input_ids = await _input_ids(spec, tokenizer, limits)
-    _check_tokens(input_ids, spec.least_room, limits, facts.vocab_size, spec.names)
+    is_ours = isinstance(spec.inputs, str) and tokenizer.num_ids <= facts.vocab_size
+    _check_tokens(input_ids, spec.least_room, limits, None if is_ours else facts.vocab_size, spec.names)
     room = limits.max_total_tokens - len(input_ids)
     max_new_tokens = room if parameters.max_new_tokens is None else min(parameters.max_new_tokens, room)
     _check_additions(parameters, max_new_tokens, facts.vocab_size, spec.names)
@@ -209,14 +210,14 @@ def _check_length(length: int, given: str, max_new_tokens: int | None, limits: L
 
 
 def _check_tokens(
-    input_ids: tuple[int, ...], max_new_tokens: int | None, limits: Limits, vocab_size: int, names: FieldNames
+    input_ids: tuple[int, ...], max_new_tokens: int | None, limits: Limits, vocab_size: int | None, names: FieldNames
 ) -> None:
-    """Checks rules 15 and 16, and that the model has these tokens at all."""
+    """Checks rules 15 and 16, and that the model has these tokens at all; `vocab_size` is None where it must have."""
     length = len(input_ids)
     _check_length(length, str(length), max_new_tokens, limits, names)
     refuse_if(not length, f"`{names.inputs}` cannot be empty", "empty_string")
-    largest = max(input_ids)
-    refuse_if(largest >= vocab_size,
+    largest = 0 if vocab_size is None else max(input_ids)
+    refuse_if(vocab_size is not None and largest >= vocab_size,
               f"`{names.inputs}` must have token ids < {vocab_size}, the model's vocabulary. Given: {largest}")
 
 

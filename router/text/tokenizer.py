@@ -42,6 +42,7 @@ class Tokenizer:
         added = tokenizer.get_added_tokens_decoder()
         self._id_of_added = {token.content: token_id for token_id, token in added.items()}
         self._special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
+        self._num_ids = max(tokenizer.get_vocab().values(), default=-1) + 1
         self._texts: dict[int, str] = {}
         self._threads = DaemonThreads(num_workers, "tokenizer")
         self._file = file
@@ -103,6 +104,11 @@ class Tokenizer:
         async with aclosing(self._long_texts.split(text, add_special_tokens)) as parts:
             async for part in parts:
                 yield part
+
+    @property
+    def num_ids(self) -> int:
+        """How many token ids there are, or more: all are less than this."""
+        return self._num_ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of `ids`, special tokens included; bytes that are no UTF-8 show as U+FFFD."""
