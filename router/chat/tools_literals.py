@@ -4,7 +4,7 @@ import json
 import re
 
 from penstock.router.chat.tools_format import IDENTIFIER
-from penstock.router.chat.tools_pattern import NoMatch, match
+from penstock.router.chat.tools_pattern import MAX_HEADER, NoMatch, match_within
 from penstock.router.chat.tools_readers import Read, State
 
 _CONSTANTS = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
@@ -14,6 +14,7 @@ _ESCAPE = re.compile(r"\\(?:[0-7]{1,3}|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v", "\n": "", "\\": "\\",
             "'": "'", '"': '"'}
 _LONGEST_ESCAPE = 10
+_QUOTED = json.JSONEncoder(ensure_ascii=False).encode
 _OCTAL = frozenset("01234567")
 _CLOSING = {"[": "]", "{": "}", "(": ")"}
 
@@ -130,6 +131,8 @@ class Literal:
         found = _WORD.match(text, place)
         if found is None:
             return State.BROKEN
+        if found.end() - place > MAX_HEADER:
+            return State.BROKEN
         if found.end() == len(text) and not is_last:
             return place
         converted = _converted(found[0])
@@ -161,7 +164,7 @@ class KeywordsReader:
         place = 0
         while True:
             if self._literal is None:
-                found = match(f"{IDENTIFIER}=", text, place)
+                found = match_within(MAX_HEADER, (f"{IDENTIFIER}=",), text, place)
                 if isinstance(found, NoMatch):
                     return self._between(found, text, place, written)
                 written.append(f'{self._opening}"{found.identifier}": ')
@@ -182,7 +185,7 @@ class KeywordsReader:
         if found is NoMatch.NOT_YET:
             return Read(place, "".join(written))
         place += len(text[place:]) - len(text[place:].lstrip())
-        if text[place] != ")":
+        if text[place:place + 1] != ")":
             return Read(place, "".join(written), State.BROKEN)
         written.append("{}" if self._opening == "{" else "}")
         return Read(place, "".join(written), State.WHOLE)
@@ -196,7 +199,7 @@ def as_json(text: str) -> str | None:
 
 def escaped(text: str) -> str:
     """Returns the characters of a string as they stand in JSON, without the quotes."""
-    return json.dumps(text, ensure_ascii=False)[1:-1]
+    return _QUOTED(text)[1:-1]
 
 
 def _converted(word: str) -> str:

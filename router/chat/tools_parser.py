@@ -9,12 +9,10 @@ from penstock.router.chat.deltas import Arguments, CallBegin, CallEnd, Content, 
 from penstock.router.chat.tools import Offer, Tool
 from penstock.router.chat.tools_format import CallFormat, Keywords, Tagged
 from penstock.router.chat.tools_literals import KeywordsReader
-from penstock.router.chat.tools_pattern import Match, NoMatch, match, match_any
+from penstock.router.chat.tools_pattern import MAX_HEADER, Match, NoMatch, match, match_within
 from penstock.router.chat.tools_readers import InputReader, ObjectReader, RawReader, Read, Reader, State, held_back
 from penstock.router.chat.tools_tagged import TaggedReader
 
-MAX_HEADER = 1024
-"""The most characters from where a call may begin to its arguments; what is longer is content."""
 MAX_BLANKS = 64
 """The most characters of white space before a call that are dropped; what comes before them is content."""
 
@@ -175,10 +173,7 @@ class CallParser:
         return found
 
     def _try(self, patterns: Iterable[str], at: int = 0) -> Match | NoMatch:
-        """Matches patterns; what does not match within the length of a header never does, however the text was cut."""
-        text = self._text[:at + MAX_HEADER]
-        found = match_any(patterns, text, at)
-        return NoMatch.NEVER if found is NoMatch.NOT_YET and len(text) == at + MAX_HEADER else found
+        return match_within(MAX_HEADER, patterns, self._text, at)
 
     def _begin_call(self, found: Match) -> CallBegin:
         """Returns the beginning of a call, whose arguments stay undecided."""

@@ -44,12 +44,24 @@ class Match:
     identifier: str
 
 
+MAX_HEADER = 1024
+"""The most characters from where a call or a parameter may begin to its arguments or its value."""
+
+
 class NoMatch(Enum):
     """Why a pattern was not found."""
 
     NEVER = auto()
     NOT_YET = auto()
     """The text ends within the pattern."""
+
+
+def match_within(most: int, patterns: Iterable[str], text: str, start: int = 0) -> Match | NoMatch:
+    """Looks for patterns as `match_any` does. Those not found within `most` characters never are, however the text was
+    cut."""
+    end = start + most
+    found = match_any(patterns, text[:end] if end < len(text) else text, start)
+    return NoMatch.NEVER if found is NoMatch.NOT_YET and len(text) >= end else found
 
 
 def match_any(patterns: Iterable[str], text: str, start: int = 0) -> Match | NoMatch:

@@ -175,8 +175,12 @@ class _StringText:
 
 def held_back(text: str, mark: str) -> int:
     """Returns how many characters at the end of the text may be the beginning of `mark`."""
-    sizes = range(min(len(mark) - 1, len(text)), 0, -1)
-    return next((size for size in sizes if text.endswith(mark[:size])), 0)
+    if not mark:
+        return 0
+    place = text.find(mark[0], max(0, len(text) - len(mark) + 1))
+    while place >= 0 and not mark.startswith(text[place:]):
+        place = text.find(mark[0], place + 1)
+    return 0 if place < 0 else len(text) - place
 
 
 _INPUT = '{"input": "'

@@ -5,7 +5,7 @@ from typing import Any
 
 from penstock.router.chat.tools_format import KEY, Tagged
 from penstock.router.chat.tools_literals import escaped
-from penstock.router.chat.tools_pattern import Match, NoMatch, match, match_any
+from penstock.router.chat.tools_pattern import MAX_HEADER, Match, NoMatch, match_within
 from penstock.router.chat.tools_readers import Read, State, held_back
 from penstock.router.chat.tools_types import OTHERS, STRING, Types, property_types, typed
 
@@ -43,19 +43,19 @@ class TaggedReader:
         while True:
             before = place, self._types
             if self._types is None:
-                found = match(self._form.open, text, place)
+                found = match_within(MAX_HEADER, (self._form.open,), text, place)
                 if found is NoMatch.NEVER:
                     return self._end(text, place, written)
                 if isinstance(found, Match):
                     place = self._begin(found, written)
             else:
                 place = self._value(text, place, written, is_last)
-            if before == (place, self._types):
+            if place == len(text) or before == (place, self._types):
                 return Read(place, "".join(written))
 
     def _end(self, text: str, place: int, written: list[str]) -> Read:
         """Returns the progress where no other parameter stands. Whatever does ends the call."""
-        if match_any(self._closes, text, place) is NoMatch.NOT_YET:
+        if match_within(MAX_HEADER, self._closes, text, place) is NoMatch.NOT_YET:
             return Read(place, "".join(written))
         written.append("{}" if self._opening == "{" else "}")
         return Read(place, "".join(written), State.WHOLE)
@@ -85,8 +85,8 @@ class TaggedReader:
             self._take(text[place:end], written)
             return end
         behind = tag + len(form.shut)
-        found = match_any(self._follows, text[:behind + MAX_LOOK], behind)
-        if found is NoMatch.NEVER or (found is NoMatch.NOT_YET and len(text) >= behind + MAX_LOOK):
+        found = match_within(MAX_LOOK, self._follows, text, behind)
+        if found is NoMatch.NEVER:
             self._take(text[place:behind], written)
             return behind
         end = tag - len(form.pad) if text[place:tag].endswith(form.pad) else tag
@@ -97,10 +97,10 @@ class TaggedReader:
         return behind
 
     def _take(self, piece: str, written: list[str]) -> None:
-        if self._types == STRING:
-            written.append(escaped(piece))
-        else:
+        if self._types != STRING:
             self._held.append(piece)
+        elif piece:
+            written.append(escaped(piece))
 
     def _close(self, written: list[str]) -> None:
         assert self._types is not None

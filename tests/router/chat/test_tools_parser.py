@@ -10,7 +10,8 @@ from hypothesis import example, given, settings, strategies
 from penstock.router.chat.deltas import Arguments, CallBegin, CallEnd, Content, Delta
 from penstock.router.chat.tools_families import FORMATS, native_format
 from penstock.router.chat.tools_format import CallFormat
-from penstock.router.chat.tools_parser import MAX_BLANKS, MAX_HEADER, CallParser
+from penstock.router.chat.tools_parser import MAX_BLANKS, CallParser
+from penstock.router.chat.tools_pattern import MAX_HEADER
 from tests.router.chat.tool_calls import one, parse
 
 HERMES, MISTRAL, LLAMA = (
