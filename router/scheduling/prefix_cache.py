@@ -119,9 +119,10 @@ class PrefixCache:
 
     def release(self, blocks: Sequence[int]) -> None:
         """Takes a sequence's blocks back, cached or not."""
-        for block in reversed(blocks):
-            self._pool.release([block])
-            if block in self and self._pool.count(block) == 1:
+        backwards, count = blocks[::-1], self._pool.count
+        self._pool.release(backwards)
+        for block in backwards:
+            if block in self._nodes and count(block) == 1:
                 self._idle[block] = None
 
     def evict(self, number: int) -> None:
