@@ -24,6 +24,8 @@ REQUESTS = [
             wants_prompt_logprobs=True),
     Request([7, 7, 9, 3], 3, Sampling(bias_ids=(7, 9), bias_values=(1.5, -3),
                                       frequency_penalty=0.4, raw_logprobs=True, top_n=1)),
+    Request([9, 4], 4, Sampling(allowed_ids=tuple(range(3, 40)), bad_word_lengths=(1,) + (2,) * 37, bad_word_ids=(
+        5, *(token for first in range(3, 40) for token in (first, 43 - first)))), mask_seed=4),
 ]
 FAMILIES = [
     {"family": "llama"},

@@ -37,7 +37,8 @@ from tests.tiny_models import make_tiny
 REQUESTS = [
     Request([5, 6, 7, 8], 4),
     Request(list(range(100, 140)), 3, Sampling(do_sample=True, seed=11, top_k=40, repetition_penalty=1.3)),
-    Request([9], 5, Sampling(do_sample=True, seed=4, temperature=1.2, top_p=0.9)),
+    Request([9], 5, Sampling(do_sample=True, seed=4, temperature=1.2, top_p=0.9, allowed_ids=tuple(range(3, 90)),
+                             bad_word_ids=(7, 8, 9), bad_word_lengths=(2, 1))),
 ]
 PROGRAM = batched(REQUESTS, seed=1)
 MASKED = batched([
