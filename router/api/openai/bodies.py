@@ -32,7 +32,9 @@ Seed = Annotated[int, Field(ge=-(2**63), lt=2**64), AfterValidator(lambda seed: 
 
 
 ThinkingBudget = Annotated[
-    Annotated[int, Field(ge=0, lt=2**32)] | None, BeforeValidator(lambda budget: None if budget == -1 else budget)]
+    Annotated[int, Field(ge=0, lt=2**32)] | None,
+    BeforeValidator(lambda budget: None if budget == -1 else budget,
+                    json_schema_input_type=Annotated[int, Field(ge=-1, lt=2**32)] | None)]
 """The most tokens of thinking; -1 is any number to some clients."""
 
 
