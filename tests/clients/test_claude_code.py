@@ -20,7 +20,11 @@ from tests.router.api.conftest import Server, Start, starting
 
 PROGRAM = "@anthropic-ai/claude-code-linux-x64/claude"
 CALL = '<tool_call>\n{"name": "Bash", "arguments": {"command": "cat note", "description": "Reads it"}}\n</tool_call>'
-SCRIPT = {"Which word is in the note?": CALL, "heliotrope": "The word is heliotrope.", "": "Hello."}
+THOUGHTS = "<think>\nIt wants me to read.\n</think>\n\n"
+THINKS = HERMES.replace(
+    "{{ m.content }}",
+    "{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n</think>\n\n{% endif %}{{ m.content }}")
+"""A template that has the model read its earlier thoughts."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -31,13 +35,14 @@ async def start() -> Any:
         yield start
 
 
-async def serve(start: Start, max_total_tokens: int) -> Server:
+async def serve(start: Start, max_total_tokens: int, source: str = HERMES, call: str = CALL) -> Server:
     """A server with room for the agent's instructions and tools, some 15,000 tokens."""
-    template = ChatTemplate({"default": HERMES}, {})
+    template = ChatTemplate({"default": source}, {})
+    script = {"Which word is in the note?": call, "heliotrope": "The word is heliotrope.", "": "Hello."}
     limits = replace(LIMITS, max_input_tokens=max_total_tokens - 1, max_total_tokens=max_total_tokens,
                      max_batch_prefill_tokens=4096)
     facts = replace(FACTS, num_blocks=1 << 13, context_length=1 << 17, step_tokens=4096)
-    return await start(limits, reply=by_last(SCRIPT), facts=facts, template=template)
+    return await start(limits, reply=by_last(script), facts=facts, template=template)
 
 
 async def ask(server: Server, folder: Path, question: str) -> Mapping[str, Any]:
@@ -56,15 +61,17 @@ async def ask(server: Server, folder: Path, question: str) -> Mapping[str, Any]:
     return report
 
 
-async def test_a_tool_is_called_and_its_result_answered(start: Start, tmp_path: Path) -> None:
-    """The second prompt goes on from the first, and nearly all of it comes from the cache."""
+@pytest.mark.parametrize(("source", "call"), [(HERMES, CALL), (THINKS, f"{THOUGHTS}{CALL}")],
+                         ids=["plain", "thinks"])
+async def test_a_tool_is_called_and_its_result_answered(start: Start, tmp_path: Path, source: str, call: str) -> None:
+    """The second prompt goes on from the first, thoughts included, and nearly all of it comes from the cache."""
     (tmp_path / "note").write_text("heliotrope")
-    server = await serve(start, 50_000)
+    server = await serve(start, 50_000, source, call)
     report = await ask(server, tmp_path, "Which word is in the note?")
     assert (report["result"], report["is_error"], report["num_turns"]) == ("The word is heliotrope.", False, 2)
     assert isinstance(server.fleet, SpeakingFleet)
     first, second = server.fleet.model.prompts
-    assert second.startswith(first)
+    assert second.startswith(first + call)
     assert re.search("heliotrope<[|]im_end[|]>\n<[|]im_start[|]>assistant\n$", second)
     assert "x-anthropic-billing-header" not in second
     usage = report["usage"]
