@@ -38,6 +38,8 @@ class TextUntil:
 
     def push(self, piece: str) -> tuple[str, str | None]:
         """Returns the text that is decided, and the rest of the piece behind the mark; None if that has not come."""
+        if not self.held and self._mark[0] not in piece:
+            return self._text(piece), None
         text = self.held + piece
         before, mark, rest = text.partition(self._mark)
         self.held = "" if mark else text[len(text) - begun(text, self._mark):]
