@@ -90,6 +90,10 @@ class ListGrammar:
         self.allowed = allowed
         self.look = look
 
+    @property
+    def num_free(self) -> int:
+        return 0
+
     def start(self) -> "ListMatcher":
         return ListMatcher(self)
 

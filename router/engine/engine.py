@@ -278,7 +278,7 @@ class Engine:
                 self._fail_too_long([each.sequence_id])
             elif isinstance(each, Candidates):
                 self._requests.consider(each)
-            elif state.cursor is not None:
+            elif state.cursor is not None and not state.cursor.skip(each.token_id):
                 self._mask_worker.hold(state.cursor, each)
             else:
                 self._requests.deliver(each)

@@ -29,7 +29,8 @@ class MaskResult:
 
 
 class GrammarCursor:
-    """Follows one answer through its grammar. `output_so_far` is fed to a matcher when one is first needed.
+    """Follows one answer through its grammar. `output_so_far` is shown to a matcher when one is first needed, and so
+    are tokens that may be any.
     It tells up to `most_forced` of the tokens that the grammar forces."""
 
     def __init__(
@@ -41,9 +42,20 @@ class GrammarCursor:
         self._takes_longest = True
         self._num_misses = 0
         self._grammar = grammar
-        self._output_so_far = output_so_far
+        self._unseen = [*output_so_far]
+        """The tokens that the matcher has not seen."""
+        self._num_free = grammar.num_free - len(output_so_far)
         self._matcher: Matcher | None = None
         self._is_over = False
+
+    def skip(self, token_id: int) -> bool:
+        """Notes the answer's next token if it may be any; tells whether it may. Then it needs no look at the grammar.
+        """
+        if self._num_free <= 0:
+            return False
+        self._num_free -= 1
+        self._unseen.append(token_id)
+        return True
 
     def advance(self, sampled: Sampled) -> MaskResult:
         """Moves past the answer's next token, unless it is the last. Returns an error as a result instead of raising
@@ -82,8 +94,9 @@ class GrammarCursor:
     def _start(self) -> Matcher:
         if self._matcher is None:
             self._matcher = self._grammar.start()
-            for token_id in self._output_so_far:
-                self._matcher.push(token_id)
+        for token_id in self._unseen:
+            self._matcher.push(token_id)
+        self._unseen.clear()
         return self._matcher
 
     def _fail(self, error: Exception) -> MaskResult:

@@ -94,6 +94,10 @@ class FormGrammar:
         self._num_bytes = num_bytes
         self._tokens = tokens
 
+    @property
+    def num_free(self) -> int:
+        return 0
+
     def start(self) -> FormMatcher:
         return FormMatcher(self._matcher.deep_copy(), self._num_bytes, self._tokens)
 

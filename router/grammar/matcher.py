@@ -46,5 +46,9 @@ class Matcher(Protocol):
 class Grammar(Protocol):
     """A grammar that is compiled once, for any number of answers."""
 
+    @property
+    def num_free(self) -> int:
+        """How many tokens may be any at the beginning of each answer, so that nobody asks for their masks."""
+
     def start(self) -> Matcher:
         """Returns a new matcher at the grammar's beginning."""

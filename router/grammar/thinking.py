@@ -95,6 +95,12 @@ class ThinkingGrammar:
         self.begin, self.end = rule.begin.encode(), rule.end.encode()
         self.beyond = {} if behind is None else words.beyond(self.end)
 
+    @property
+    def num_free(self) -> int:
+        if self.behind is not None or self.rule.budget is None:
+            return 0
+        return self.rule.budget + (not self.rule.is_open)  # the opening mark is a token at least
+
     def start(self) -> "ThinkingMatcher":
         return ThinkingMatcher(self)
 

@@ -20,7 +20,8 @@ def decode_row(sequence: Sequence, guesses: Items[int]) -> Row:
     return Row(
         slot=sequence.slot, start=sequence.computed, from_last_sample=not is_brought,
         token_ids=(sequence.tokens[-1], *brought) if is_brought else (), new_blocks=sequence.unsent_blocks,
-        late_mask=sequence.has_grammar, num_drafts=len(brought), num_proposals=num_proposals, is_decode=True)
+        late_mask=_waits(sequence, sequence.computed + 1 + len(brought)),
+        num_drafts=len(brought), num_proposals=num_proposals, is_decode=True)
 
 
 def fork_row(sequence: Sequence, fork: Fork, guesses: Items[int]) -> Row:
@@ -39,7 +40,12 @@ def prefill_row(sequence: Sequence, end: int) -> Row:
         slot=sequence.slot, start=start, token_ids=tuple(sequence.tokens[start:end]),
         new_blocks=sequence.unsent_blocks, output=Output.SAMPLE if is_last else Output.NONE,
         initial_state=initial_state(sequence) if sequence.num_blocks_sent == 0 else None,
-        late_mask=is_last and sequence.has_grammar, prompt_logprob_ids=sequence.prompt_logprob_ids(start, end))
+        late_mask=is_last and _waits(sequence, end), prompt_logprob_ids=sequence.prompt_logprob_ids(start, end))
+
+
+def _waits(sequence: Sequence, place: int) -> bool:
+    """Tells whether a row that samples tokens up to the one at `place` waits for masks."""
+    return sequence.has_grammar and place - sequence.prompt_length >= sequence.num_free
 
 
 def initial_state(sequence: Sequence) -> InitialState:

@@ -56,7 +56,8 @@ class Sequence:
     stop_token_ids: frozenset[int] = frozenset()
     """The tokens that end it as the model's end token does, also where `ignore_eos` is set."""
     has_grammar: bool = False
-    """Whether its samples wait for masks."""
+    """Whether its samples wait for masks, from the output's token `num_free` on."""
+    num_free: int = 0
     wants_prompt_logprobs: bool = False
     """The logprobs of the prompt's tokens are wanted. Until all are there nothing is taken from the prefix cache."""
     confirmed_only: bool = False

@@ -180,9 +180,11 @@ FAULTS = (
           "                cursor.mask() for cursor in masked])\n            wanted = ()\n"
           "        if held:\n            self._accepted = loop", _MASKS),
     Fault("api", "grammar-behind-by-a-token", "router/grammar/cursor.py",
-          "in self._output_so_far:", "in self._output_so_far[:-1]:", _MASKS),
+          "in self._unseen:", "in self._unseen[:-1]:", _MASKS),
     Fault("api", "a-thought-too-many", "router/grammar/thinking.py",
           "self._num_tokens >= budget", "self._num_tokens > budget", _THINKING),
+    Fault("scheduler", "a-mask-too-late", "router/scheduling/rows.py",
+          ">= sequence.num_free", "> sequence.num_free", ("tests/router/engine/test_thinking_budgets.py",)),
     Fault("api", "the-form-binds-thoughts", "router/grammar/thinking.py",
           "self._place, self._answer, self._tail = _Place.THINKING, None, b\"\"",
           "self._place, self._tail = _Place.ANSWER, b\"\"", _THINKING),

@@ -65,6 +65,21 @@ async def test_exactly_so_many_tokens_come(budget: int, has_form: bool, depth: i
         assert num_steps < num_plain or budget < 9 or not speculate or fails_at
 
 
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize("speculate", [0, 5])
+async def test_no_step_waits_for_a_mask_before_the_budget(speculate: int, is_open: bool) -> None:
+    """Where the answer has no form."""
+    grammar = ThinkingGrammar(ThinkingRule(BEGIN, END, BEGIN_IDS, END_IDS, is_open, 12), None, WORDS)
+    fleet = ScriptedFleet(counting, lambda row, mask: first_allowed(row, mask))
+    async with running_engine(fleet, depth=2, limits=replace(LIMITS, speculate=speculate)) as engine:
+        await collect(submit(engine, Request((10, 11, 12), Sampling(), 30, grammar=grammar)))
+    free = 12 + (not is_open)
+    for plan in fleet.plans:
+        for row in plan.rows:
+            last = row.start + row.num_inputs - 3  # the place in the output of the last token that is sampled
+            assert row.late_mask == (last >= free)
+
+
 @pytest.mark.parametrize("seed", range(6))
 async def test_no_answer_thinks_longer(seed: int) -> None:
     """Neither where the mark has begun by itself, nor where guesses lead over the budget's end."""
