@@ -27,6 +27,15 @@ WORDS = ("time", "path", "was", "small", "list", "the", "of", "self", "return", 
 PROMPTS = ("Once upon a time there was a small", "def walk(path):", "The", "import os\n\n\ndef", "What is the")
 
 
+def spelled(*words: str) -> list[list[int]]:
+    """The tokens of words, and of those behind a space if just the first is another one."""
+    found = []
+    for word in words:
+        first, later = (tokenizer()(text)["input_ids"] for text in (word, f" {word}"))
+        found += [first, later] if len(first) == len(later) and first[0] != later[0] else [first]
+    return found
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[TestClient]:
     limits = replace(LIMITS, speculate=3)
@@ -101,10 +110,15 @@ async def test_many_answers_are_those_of_transformers(client: TestClient) -> Non
     ({"stop_token_ids": [13, 200], "min_tokens": 4}, {"eos_token_id": [2, 13, 200], "min_new_tokens": 4}),
     ({"stop_token_ids": [13, 200]}, {"eos_token_id": [2, 13, 200]}),
     ({"ignore_eos": True}, {"eos_token_id": None}),
+    ({"bad_words": ["self.name", "file.", "it"]}, {"bad_words_ids": None}),
+    ({"allowed_token_ids": [*range(2, 700, 3)]}, {"suppress_tokens": [
+        token for token in range(8192) if token not in range(2, 700, 3)]}),
     ({"stop": [" a", "\n"]}, {"stop_strings": [" a", "\n"]}),
 ], ids=str)
 async def test_what_changes_the_tokens(client: TestClient, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
     common = {"num_beams": 3, "num_return_sequences": 3, "max_new_tokens": 10}
+    if "bad_words" in ours:
+        theirs = {"bad_words_ids": spelled(*ours["bad_words"])}
     for inputs in PROMPTS[:2]:
         expected = transformers_answers(tokenizer()(inputs)["input_ids"], **common, **theirs)
         check(await generate(client, inputs, **common, **ours), expected, inputs)
