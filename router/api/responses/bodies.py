@@ -57,6 +57,7 @@ class Item(_Open):
     status: str | None = None
     call_id: str | None = None
     name: str | None = None
+    namespace: str | None = None
     arguments: str | None = None
     input: str | None = None
     output: Content | None = None
@@ -72,8 +73,8 @@ class GrammarFormat(_Open):
 
 
 class ToolItem(_Open):
-    """A tool that the model may call: a function, or one that takes a text. Those of other types are skipped where the
-    request can do without them."""
+    """A tool that the model may call: a function, one that takes a text, or a namespace with several of them. Those of
+    other types are skipped where the request can do without them."""
 
     type: str
     name: Annotated[str, Field(min_length=1, max_length=128)] | None = None
@@ -81,6 +82,7 @@ class ToolItem(_Open):
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
     format: GrammarFormat | None = None
+    tools: Annotated[list["ToolItem"], Field(max_length=MAX_ALL_TOOLS, fail_fast=True)] | None = None
 
 
 class ChosenTool(_Open):
@@ -88,6 +90,7 @@ class ChosenTool(_Open):
 
     type: str
     name: str | None = None
+    namespace: str | None = None
     mode: Literal["auto", "required"] | None = None
     tools: Annotated[list["ChosenTool"], Field(max_length=MAX_ALL_TOOLS, fail_fast=True)] | None = None
 

@@ -49,6 +49,11 @@ def messages_of(instructions: str | None, items: Iterable[tuple[str, Item]]) -> 
     return [Message.model_validate(message) for message in messages]
 
 
+def full_name(namespace: str | None, name: str) -> str:
+    """Returns the name by which the model knows a tool, which may be in a namespace."""
+    return name if namespace is None else f"{namespace}__{name}"
+
+
 def kind_of(item: Item, where: str) -> str:
     """Returns the type of an item, which a message need not tell. Raises ValidationError."""
     kind = item.type or ("message" if item.role is not None else "item_reference" if item.id is not None else None)
@@ -119,7 +124,8 @@ class _Folding:
         message["reasoning_content"] = message.get("reasoning_content", "") + text
 
     def _call(self, item: Item, where: str, arguments: str | dict[str, Any]) -> None:
-        call_id, name = _given(item.call_id, "call_id", where), _given(item.name, "name", where)
+        call_id = _given(item.call_id, "call_id", where)
+        name = full_name(item.namespace, _given(item.name, "name", where))
         self._open().setdefault("tool_calls", []).append(
             {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}})
 

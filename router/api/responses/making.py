@@ -9,6 +9,7 @@ from penstock.router.api.responses import response
 from penstock.router.api.responses.bodies import ResponseBody
 from penstock.router.api.responses.events import ResponseEvents
 from penstock.router.api.responses.output_items import Event, OutputItems
+from penstock.router.api.responses.tools import called_as
 from penstock.router.chat.deltas import Content
 from penstock.router.engine.stream import Event as AnswerPart
 from penstock.router.engine.stream import Token
@@ -26,8 +27,7 @@ class Making:
         self._body = body
         [self._reader] = asked.readers(answers)
         self._tokenizer = asked.asking.service.tokenizer
-        custom = {tool.name for tool in body.tools or () if tool.type == "custom" and tool.name is not None}
-        self._items = OutputItems(begun["id"], self._reader.call_id, custom, body.carries_reasoning)
+        self._items = OutputItems(begun["id"], self._reader.call_id, called_as(body.tools), body.carries_reasoning)
         self._events = ResponseEvents(begun)
         self._tokens: list[Token] = []
         """The tokens of text that no event has told of yet."""

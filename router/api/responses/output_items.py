@@ -1,8 +1,8 @@
 """The items of a response's output, and the events that tell of them, from the deltas of the answer. Pure: a response
 that comes whole has the items of the one that is streamed."""
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from penstock.router.api.responses.input_items import carried
 from penstock.router.chat.deltas import Arguments, CallBegin, CallEnd, Content, Delta, Thinking
@@ -14,19 +14,27 @@ _CALLS = ("function_call", "custom_tool_call")
 _PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc"}
 
 
+class CalledAs(NamedTuple):
+    """A tool as the client knows it; one that `is_custom` takes a text."""
+
+    name: str
+    namespace: str | None = None
+    is_custom: bool = False
+
+
 class OutputItems:
     """Makes items of deltas. `output` has those that are finished."""
 
     def __init__(
-        self, response_id: str, call_id: Callable[[CallBegin], str], custom_tools: Collection[str] = (),
+        self, response_id: str, call_id: Callable[[CallBegin], str], tools: Mapping[str, CalledAs] = {},
         carries_reasoning: bool = False,
     ) -> None:
-        """Takes the names of the tools that get a text, and whether reasoning is told in the form that clients carry,
-        too."""
+        """Takes the tools by the names that the model has for them; and whether reasoning is told in the form that
+        clients carry, too."""
         self.output: list[dict[str, Any]] = []
         self._response_id = response_id
         self._call_id = call_id
-        self._custom_tools = custom_tools
+        self._tools = tools
         self._carries_reasoning = carries_reasoning
         self._item: dict[str, Any] | None = None
         self._pieces: list[str] = []
@@ -107,9 +115,10 @@ class OutputItems:
                          **({"logprobs": [*logprobs]} if kind == "message" else {})}]
 
     def _begin_call(self, delta: CallBegin) -> list[Event]:
-        is_custom = delta.name in self._custom_tools
-        fields = {"call_id": self._call_id(delta), "name": delta.name, "input" if is_custom else "arguments": ""}
-        return self._begin("custom_tool_call" if is_custom else "function_call", **fields)
+        tool = self._tools.get(delta.name, CalledAs(delta.name))
+        fields = {"call_id": self._call_id(delta), "name": tool.name, "input" if tool.is_custom else "arguments": "",
+                  **({} if tool.namespace is None else {"namespace": tool.namespace})}
+        return self._begin("custom_tool_call" if tool.is_custom else "function_call", **fields)
 
     def _add_arguments(self, text: str) -> list[Event]:
         assert self._item is not None

@@ -55,6 +55,7 @@ class FunctionCall(BaseModel):
     id: str
     call_id: str
     name: str
+    namespace: str | None = None
     arguments: str
     status: ItemStatus
 
@@ -66,6 +67,7 @@ class CustomToolCall(BaseModel):
     id: str
     call_id: str
     name: str
+    namespace: str | None = None
     input: str
     status: ItemStatus
 

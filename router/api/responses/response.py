@@ -4,12 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.router.api.responses.bodies import ResponseBody
+from penstock.router.api.responses.tools import told_again
 from penstock.router.errors import RouterError
 
 ENDED = ("completed", "incomplete", "failed", "cancelled")
 """The states of a response that does not change any more."""
-MADE_HERE = ("function", "custom")
-"""The types of tools of which the client is told again; others are skipped."""
 
 
 def begun(
@@ -18,7 +17,6 @@ def begun(
     """Returns a response of which nothing has come yet. What was not asked for has the value by which it was made, and
     tools that are not served are left out."""
     text = body.text.model_dump(exclude_unset=True, by_alias=True) if body.text else {}
-    tools = [tool.model_dump(exclude_unset=True) for tool in body.tools or () if tool.type in MADE_HERE]
     choice = body.tool_choice
     return {
         "id": id, "object": "response", "created_at": created_at, "completed_at": None, "status": "in_progress",
@@ -34,7 +32,8 @@ def begun(
         "text": {"verbosity": "medium", **text, "format": text.get("format") or {"type": "text"}},
         "tool_choice": "auto" if choice is None else choice if isinstance(choice, str)
         else choice.model_dump(exclude_unset=True),
-        "tools": tools, "top_logprobs": body.top_logprobs or 0, "top_p": 1.0 if body.top_p is None else body.top_p,
+        "tools": told_again(body.tools), "top_logprobs": body.top_logprobs or 0,
+        "top_p": 1.0 if body.top_p is None else body.top_p,
         "truncation": body.truncation or "disabled", "usage": None, "user": body.user,
     }
 

@@ -1,10 +1,13 @@
 """The tools of a response: which of them are served, and which the answer may or must call."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from penstock.router.api.openai import tools as chat_tools
 from penstock.router.api.openai.tools import MAX_TOOLS, Allowed, AllowedTools, NamedFunction, NamedTool
 from penstock.router.api.responses.bodies import AskingBody, ChosenTool, ToolItem
+from penstock.router.api.responses.input_items import full_name
+from penstock.router.api.responses.output_items import CalledAs
 from penstock.router.chat.messages import check_depth
 from penstock.router.chat.tool_bodies import ToolBody
 from penstock.router.chat.tools import Offer, Tool
@@ -14,45 +17,80 @@ from penstock.router.grammar.spec import GrammarSpec
 
 SERVED = ("function", "custom")
 """The types of tools that clients run themselves. Others are run by OpenAI's servers, or by no server at all."""
+NAMESPACE = "namespace"
+"""The type of several tools with a name before theirs."""
+MAX_NAME = 128
 _INPUT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 """The parameters of a custom tool, for models that write a call of it as of a function."""
 _MODES = ("none", "auto", "required")
 
 
-def served_tools(tools: Sequence[ToolItem] | None) -> list[ToolItem]:
-    """Returns the tools that can be served. Agents also name tools of other servers, which they can do without; if
-    there are no others, one of them is refused by its name. Raises ValidationError."""
-    served = [tool for tool in tools or () if tool.type in SERVED]
-    if tools and not served:
-        raise _not_served("tools[0].type", tools[0].type)
-    if len(served) > MAX_TOOLS:
-        raise ValidationError(f"`tools` must have at most {MAX_TOOLS} functions and custom tools. Given: {len(served)}")
+class _Placed(NamedTuple):
+    """A tool that is served: where the client has written it, and the namespace in which it is."""
+
+    where: str
+    namespace: str | None
+    tool: ToolItem
+
+    @property
+    def name(self) -> str:
+        """The name by which the model knows it."""
+        return full_name(self.namespace, str(self.tool.name))
+
+
+def _placed(tools: Sequence[ToolItem] | None) -> Iterator[_Placed]:
+    """Yields the tools that are served, those in namespaces, too."""
     for index, tool in enumerate(tools or ()):
-        if tool.type in SERVED and tool.name is None:
-            raise ValidationError(f"`tools[{index}]` must have a `name`", "missing_required_parameter")
-    return served
+        if tool.type in SERVED:
+            yield _Placed(f"tools[{index}]", None, tool)
+        elif tool.type == NAMESPACE and tool.name is not None:
+            for number, inner in enumerate(tool.tools or ()):
+                if inner.type in SERVED:
+                    yield _Placed(f"tools[{index}].tools[{number}]", tool.name, inner)
+
+
+def called_as(tools: Sequence[ToolItem] | None) -> dict[str, CalledAs]:
+    """Returns the tools that are served by the names that the model has for them."""
+    return {placed.name: CalledAs(str(placed.tool.name), placed.namespace, placed.tool.type == "custom")
+            for placed in _placed(tools)}
+
+
+def told_again(tools: Sequence[ToolItem] | None, types: Sequence[str] = (*SERVED, NAMESPACE)) -> list[dict[str, Any]]:
+    """Returns the tools that are served as the client has written them."""
+    return [{**tool.model_dump(exclude_unset=True), **({"tools": told_again(tool.tools, SERVED)} if tool.tools else {})}
+            for tool in tools or () if tool.type in types]
 
 
 def offer_of(body: AskingBody) -> Offer | None:
-    """Returns the tools that the model is offered; None if it can call none. Raises ValidationError, and ToolError for
-    a tool that is not there."""
-    served_tools(body.tools)
+    """Returns the tools that the model is offered; None if it can call none. Agents also name tools of other servers,
+    which they can do without; if there are no others, one of them is refused by its name. Raises ValidationError, and
+    ToolError for a tool that is not there."""
+    served = [*_placed(body.tools)]
+    if body.tools and not served:
+        raise _not_served("tools[0].type", body.tools[0].type)
+    if len(served) > MAX_TOOLS:
+        raise ValidationError(f"`tools` must have at most {MAX_TOOLS} functions and custom tools. Given: {len(served)}")
     choice = _choice(body.tool_choice)
     must_call = choice == "required" or isinstance(choice, NamedTool)
-    known = [_read(tool, f"tools[{index}]", must_call) for index, tool in enumerate(body.tools or ())
-             if tool.type in SERVED]
-    return chat_tools.offer_of(known, choice, body.parallel_tool_calls is not False)
+    return chat_tools.offer_of([_read(*placed, must_call) for placed in served], choice,
+                               body.parallel_tool_calls is not False)
 
 
-def _read(tool: ToolItem, where: str, must_call: bool) -> Tool:
+def _read(where: str, namespace: str | None, tool: ToolItem, must_call: bool) -> Tool:
     """Returns a tool as chats have it. The grammar of a custom tool binds calls of it where the model's form of calls
     has room for it; if it `must_call`, one that has none is refused."""
+    if tool.name is None:
+        raise ValidationError(f"`{where}` must have a `name`", "missing_required_parameter")
+    name = full_name(namespace, tool.name)
+    if len(name) > MAX_NAME:
+        raise ValidationError(f"`{where}` must have at most {MAX_NAME} characters in its name and its namespace's. "
+                              f"Given: {len(name)}")
     if tool.type == "custom":
-        told = {"name": tool.name, "description": _description(tool), "parameters": _INPUT}
-        return Tool(str(tool.name), tool.description, _INPUT, must_call, {"type": "function", "function": told},
+        told = {"name": name, "description": _description(tool), "parameters": _INPUT}
+        return Tool(name, tool.description, _INPUT, must_call, {"type": "function", "function": told},
                     is_custom=True, grammar=_grammar(tool, where))
-    told = {name: getattr(tool, name) for name in ("name", "description", "parameters", "strict")}
-    present = {name: value for name, value in told.items() if value is not None}
+    told = {"name": name, **{field: getattr(tool, field) for field in ("description", "parameters", "strict")}}
+    present = {field: value for field, value in told.items() if value is not None}
     check_depth(present, where)
     if (tool.parameters or {}).get("type", "object") != "object":
         raise ValidationError(f"`{where}.parameters` must be a schema of type \"object\"")
@@ -101,7 +139,7 @@ def _named(choice: ChosenTool, where: str) -> NamedTool:
         raise _not_served(f"{where}.type", choice.type)
     if choice.name is None:
         raise ValidationError(f"`{where}` must have a `name`", "missing_required_parameter")
-    return NamedTool(function=NamedFunction(name=choice.name))
+    return NamedTool(function=NamedFunction(name=full_name(choice.namespace, choice.name)))
 
 
 def _not_served(where: str, kind: str) -> ValidationError:

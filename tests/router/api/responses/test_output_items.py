@@ -7,7 +7,7 @@ from openai.types.responses import ResponseOutputItem
 from pydantic import TypeAdapter
 
 from penstock.router.api.responses.input_items import uncarried
-from penstock.router.api.responses.output_items import OutputItems
+from penstock.router.api.responses.output_items import CalledAs, OutputItems
 from penstock.router.chat.deltas import Arguments, CallBegin, CallEnd, Content, Delta, Thinking
 from tests.router.api.responses.asking import order
 
@@ -28,7 +28,8 @@ ORDERS: dict[str, tuple[list[Delta], list[str]]] = {
 
 
 def made(deltas: list[Delta], is_whole: bool = True, **options: Any) -> tuple[list[dict[str, Any]], OutputItems]:
-    items = OutputItems("resp_abc", lambda call: f"call_{call.index}", {"patch"}, **options)
+    tools = {"patch": CalledAs("patch", is_custom=True)}
+    items = OutputItems("resp_abc", lambda call: f"call_{call.index}", tools, **options)
     events = [event for delta in deltas for event in items.take(delta)]
     return [*events, *items.finish(is_whole)], items
 

@@ -74,6 +74,26 @@ async def test_calls(caller: Server) -> None:
     assert (whole["tool_choice"], whole["parallel_tool_calls"]) == ("auto", True)
 
 
+async def test_namespaces(start: Start, hermes: ChatTemplate) -> None:
+    """The model knows a tool by both names, the client by each of them."""
+    call = '<tool_call>\n{"name": "home__weather", "arguments": {"city": "Rome"}}\n</tool_call><|im_end|>'
+    server = await start(template=hermes, answer=call)
+    tools = [{"type": "namespace", "name": "home", "description": "", "tools": [WEATHER, {"type": "mcp"}]}, TIME]
+    [item] = (await ask(server, tools=tools))["output"]
+    assert (item["type"], item["name"], item["namespace"]) == ("function_call", "weather", "home")
+    events = await stream(server, tools=tools)
+    assert [event["name"] for event in events if event["type"].endswith("arguments.done")] == ["weather"]
+    plain = [{**WEATHER, "name": "home__weather"}, TIME]
+    numbers = [(await ask(server, tools=offered, input=[*HELLO, called, {
+        "type": "function_call_output", "call_id": "a", "output": "Sunny"}]))["usage"]["input_tokens"]
+        for offered, called in ((tools, {**item, "call_id": "a"}), (
+            plain, {**item, "call_id": "a", "namespace": None, "name": "home__weather"}))]
+    assert numbers[0] == numbers[1]
+    for name, namespace, status in (("weather", "home", 200), ("weather", None, 400), ("time", None, 200)):
+        chosen = {"type": "function", "name": name, "namespace": namespace}
+        assert (await server.post(f"{URL}/input_tokens", {"tools": tools, "tool_choice": chosen})).status == status
+
+
 async def test_one_conversation_has_one_prompt(start: Start, hermes: ChatTemplate) -> None:
     """By whichever API it comes."""
     server = await start(template=hermes)
@@ -118,7 +138,7 @@ async def test_what_codex_sends(caller: Server) -> None:
         include=["reasoning.encrypted_content"], text={"verbosity": "low"}, client_metadata={"a": "b"})
     response = events[-1]["response"]
     assert response["status"] == "completed"
-    assert response["tools"] == [WEATHER]
+    assert [tool["type"] for tool in response["tools"]] == ["function", "namespace"]
     assert response["reasoning"] == {"effort": "medium", "summary": "auto"}
     assert response["text"] == {"verbosity": "low", "format": {"type": "text"}}
     models = await (await caller.client.get("/v1/models?client_version=0.50.0")).json()
