@@ -188,9 +188,9 @@ class ServerSettings:
         ROUTER | SHARD | GROUP)] = "text-generation-inference.router"
 
     api_key: Annotated[tuple[str, ...], Setting(
-        ACCESS, "Key that clients must send, as `Authorization: Bearer KEY`, to generate and to tokenise; can be given "
-        "more than once, in the variable one a line. Give it there or in a file, since other users of the machine can "
-        "see command lines.", type=Line(), show_default=False)] = field(default=(), repr=False)
+        ACCESS, "Key that clients must send, as `Authorization: Bearer KEY` or `x-api-key: KEY`, to generate and to "
+        "tokenise; can be given more than once, in the variable one a line. Give it there or in a file, since other "
+        "users of the machine can see command lines.", type=Line(), show_default=False)] = field(default=(), repr=False)
     api_key_file: Annotated[Path | None, Setting(
         ACCESS, "Penstock: file of more such keys, one a line. SIGHUP has it read again.", type=File)] = None
     metrics_key: Annotated[tuple[str, ...], Setting(
