@@ -29,24 +29,26 @@ def arguments_rules(name: str, tool: Tool, call_format: CallFormat, lark: Lark) 
 
     A GrammarError names a strict tool whose form can't be demanded; that of others binds nothing then.
     """
-    match call_format.arguments:
-        case Tagged() as form:
-            return _tagged(name, tool, form, lark)
-        case Keywords() if tool.grammar is None:
-            return python_rules(name, tool)
-        case None if tool.grammar is None:
-            return f"%json {arguments_schema(tool)}", []
-    assert tool.grammar is not None  # the last case is a custom tool's
-    if call_format.raw_close is not None:
-        return f"{name}_raw", [f"{name}_raw: {expression(tool.grammar)}"]
-    if call_format.arguments is None and tool.grammar.kind == "regex":
-        schema = {"type": "object", "required": ["input"], "properties": {
-            "input": {"type": "string", "pattern": f"^(?:{tool.grammar.source})$"}}}
-        return f"%json {arguments_schema(Tool(tool.name, None, schema, is_strict=True))}", []
-    if not tool.is_strict:
-        return arguments_rules(name, replace(tool, grammar=None), call_format, lark)
-    raise GrammarError(f"the format of the custom tool {tool.name!r}: this model's calls can't hold a text by a "
-                       f"grammar of the kind {tool.grammar.kind!r}")
+    if isinstance(call_format.arguments, Tagged):
+        return _tagged(name, tool, call_format.arguments, lark)
+    if tool.grammar is not None:
+        if call_format.raw_close is not None:
+            return f"{name}_raw", [f"{name}_raw: {expression(tool.grammar)}"]
+        if call_format.arguments is None and tool.grammar.kind == "regex":
+            return f"%json {_input_schema(tool, tool.grammar.source)}", []
+        if tool.is_strict:
+            raise GrammarError(f"the format of the custom tool {tool.name!r}: this model's calls can't hold a text by "
+                               f"a grammar of the kind {tool.grammar.kind!r}")
+    if isinstance(call_format.arguments, Keywords):
+        return python_rules(name, tool)
+    return f"%json {arguments_schema(tool)}", []
+
+
+def _input_schema(tool: Tool, pattern: str) -> str:
+    """Returns the schema of a custom tool's text as the only parameter."""
+    text = {"type": "string", "pattern": f"^(?:{pattern})$"}
+    return arguments_schema(replace(tool, is_strict=True, parameters={
+        "type": "object", "required": ["input"], "properties": {"input": text}}))
 
 
 def _tagged(name: str, tool: Tool, form: Tagged, lark: Lark) -> tuple[str, list[str]]:

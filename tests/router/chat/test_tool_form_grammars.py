@@ -1,0 +1,178 @@
+"""Grammars of calls in each family's own form: what they accept, what they refuse, and that it is read as it was
+meant."""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from penstock.router.chat.deltas import Arguments
+from penstock.router.chat.tools import Offer, Tool
+from penstock.router.chat.tools_families import FORMATS, named_format
+from penstock.router.chat.tools_format import NAME, CallFormat, Keywords, Tagged
+from penstock.router.chat.tools_grammar import tools_grammar
+from penstock.router.grammar.compiler import GrammarCompiler
+from penstock.router.grammar.matcher import GrammarError
+from penstock.router.grammar.spec import GrammarSpec
+from tests.router.chat.tool_calls import (
+    WORDS,
+    calls_of,
+    draw_calls,
+    draw_tools,
+    offer_of,
+    one,
+    parse,
+    written,
+)
+from tests.router.grammar.grammar_driver import accepts, draw, make_compiler
+
+OF = {form.models: form for form in FORMATS}
+XML, PYTHON, HERMES, MISTRAL, KIMI = (
+    named_format(name, "") for name in ("qwen3_coder", "pythonic", "hermes", "mistral", "kimi_k2"))
+LARK = GrammarSpec("lark", 'start: "*** begin\\n" LINE+ "*** end"\nLINE: /[a-z]+\\n/')
+REGEX = GrammarSpec("regex", "[a-z]+-[0-9]{2}")
+INPUT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+
+
+@pytest.fixture(scope="module")
+def compiler() -> Iterator[GrammarCompiler]:
+    compiler = make_compiler()
+    yield compiler
+    compiler.close()
+
+
+async def accepted(compiler: GrammarCompiler, form: CallFormat, tools: list[Tool], *texts: str) -> list[bool]:
+    """Which texts are answers that must call one of the tools."""
+    grammar = await compiler.compile(tools_grammar(form, Offer(tuple(tools), must_call=True)))
+    return [accepts(grammar, text) for text in texts]
+
+
+@pytest.mark.parametrize("models", OF)
+async def test_calls_as_models_write_them_are_accepted(compiler: GrammarCompiler, models: str) -> None:
+    form, dice = OF[models], random.Random(models)
+    for _ in range(2):
+        tools = draw_tools(dice)
+        calls = draw_calls(dice, tools, [*WORDS[:10], "{", "(", "<", "]"], 2)
+        for _, arguments in calls:
+            arguments.update({key: 2**50 for key, value in arguments.items() if value == 2**62})
+        text = written(form, *calls)
+        assert await accepted(compiler, form, list(offer_of(tools).tools), text, text + "x", text[:-1], "No.") == [
+            True, False, False, False], text
+
+
+SCHEMA: dict[str, Any] = {
+    "type": "object", "required": ["kind", "when"], "$defs": {"point": {
+        "type": "object", "properties": {"x": {"type": "integer"}, "next": {"$ref": "#/$defs/point"}}}},
+    "properties": {"note": {"type": "string"}, "kind": {"enum": ["a b", "c"]}, "when": {"type": ["integer", "null"]},
+                   "points": {"type": "array", "items": {"$ref": "#/$defs/point"}}, "exact": {"type": "boolean"}}}
+
+
+@pytest.mark.parametrize("models", OF)
+async def test_what_a_schema_says_is_demanded(compiler: GrammarCompiler, models: str) -> None:
+    form, tool = OF[models], Tool("f", None, SCHEMA, is_strict=True)
+    good: list[dict[str, Any]] = [
+        {"kind": "c", "when": 1}, {"note": "x", "kind": "a b", "when": None, "exact": True},
+        {"kind": "c", "when": 1, "points": [{"x": 1, "next": {"x": 2}}, {}]}]
+    bad: list[dict[str, Any]] = [
+        {"kind": "c"}, {"kind": "d", "when": 1}, {"kind": "c", "when": True}, {"kind": "c", "when": 1, "other": 2},
+        {"kind": "c", "when": 1, "points": [{"x": "1"}]}, {"kind": "c", "when": 1, "points": {}}]
+    texts = [written(form, ("f", arguments)) for arguments in (*good, *bad)]
+    assert await accepted(compiler, form, [tool], *texts) == [True] * len(good) + [False] * len(bad)
+
+
+@pytest.mark.parametrize("models", [models for models, form in OF.items() if form.arguments is not None])
+async def test_answers_drawn_from_a_grammar_are_read(compiler: GrammarCompiler, models: str) -> None:
+    note = {"note": {"type": "string", "maxLength": 9}}
+    form, schema = OF[models], {**SCHEMA, "properties": {**SCHEMA["properties"], **note}}
+    tools = (Tool("f", None, schema), Tool("g", None, {}))
+    grammar = await compiler.compile(tools_grammar(form, Offer(tools, must_call=True)))
+    dice, num_read = random.Random(1), 0
+    for _ in range(30):
+        text = draw(grammar, dice, 300)
+        if text is None:
+            continue
+        calls = calls_of(parse(form, *text, offer=Offer(tools)))
+        assert calls
+        num_read += len(calls)
+        for name, arguments in calls:
+            assert name == "g" or {"kind", "when"} <= arguments.keys() <= schema["properties"].keys()
+    assert num_read
+
+
+@pytest.mark.parametrize(("schema", "good", "bad"), [
+    ({"enum": ["a", "b"]}, ["a"], ["c", "a b", ""]), ({"const": "a<b"}, ["a<b"], ["a"]),
+    ({"type": "string", "pattern": "^[a-c]+$"}, ["abc"], ["abd", ""]),
+    ({"type": "string", "pattern": "b"}, ["abc", "b\n"], ["acd"]),
+    ({"type": "string", "minLength": 2, "maxLength": 3}, ["ab", "a\nb"], ["a", "abcd"]),
+    ({"type": "string"}, ["", "a\n", "<b>", '"'], []), ({}, ["1", "a b"], []),
+    ({"type": ["string", "null"]}, ["null", "x"], []), ({"type": "integer", "maximum": 9}, ["5"], ["10", "a"]),
+], ids=str)
+async def test_strings_between_tags(compiler: GrammarCompiler, schema: Any, good: list[str], bad: list[str]) -> None:
+    tool = Tool("f", None, {"properties": {"a": schema}, "required": ["a"]}, is_strict=True)
+    texts = [f"<tool_call>\n<function=f>\n<parameter=a>\n{text}\n</parameter>\n</function>\n</tool_call>"
+             for text in (*good, *bad)]
+    assert await accepted(compiler, XML, [tool], *texts) == [True] * len(good) + [False] * len(bad)
+
+
+async def test_a_closing_tag_that_is_a_token(compiler: GrammarCompiler) -> None:
+    """The demo model's special token stands in for it, and for the marker."""
+    tool = Tool("f", None, {"properties": {"a": {"type": "string"}}, "required": ["a"]})
+    mark = "<|im_start|>"
+    call = "<tool_call>\n<function=f>\n<parameter=a>\nx</b>\n</parameter>\n</function>\n</tool_call>"
+    for text in ("</parameter>", "<tool_call>"):
+        grammar = await compiler.compile(tools_grammar(XML, Offer((tool,), must_call=True), {text: 1}))
+        assert accepts(grammar, call.replace(text, mark))
+        assert not accepts(grammar, call)
+
+
+@pytest.mark.parametrize(("form", "schema", "words"), [
+    (XML, {"type": "string", "format": "date"}, "`format` is not supported for strings in this model's calls"),
+    (XML, {"type": "string", "pattern": "("}, "the function 'f': "),
+    (PYTHON, {"type": "string", "pattern": "a"}, "`pattern` is not supported in this model's calls"),
+], ids=str)
+async def test_what_can_not_be_demanded(compiler: GrammarCompiler, form: CallFormat, schema: Any, words: str) -> None:
+    parameters = {"properties": {"a": schema}, "required": ["a"]}
+    with pytest.raises(GrammarError, match=words):
+        tools_grammar(form, Offer((Tool("f", None, parameters, is_strict=True),)))
+    text = written(form, ("f", {"a": "x"}))
+    assert await accepted(compiler, form, [Tool("f", None, parameters)], text) == [True]
+
+
+@pytest.mark.parametrize("name", ["a b", "a>", "a\nb", ""])
+def test_names_that_can_not_be_written_without_quotes(name: str) -> None:
+    offer = Offer((Tool(name, None, {}),))
+    with pytest.raises(GrammarError, match="this model's calls have letters, digits"):
+        tools_grammar(XML, offer)
+    tools_grammar(HERMES, offer)
+
+
+@pytest.mark.parametrize("grammar", [LARK, REGEX], ids=lambda grammar: grammar.kind)
+@pytest.mark.parametrize("models", OF)
+async def test_custom_tools(compiler: GrammarCompiler, models: str, grammar: GrammarSpec) -> None:
+    """Their text follows the grammar wherever a call can hold it, and comes raw."""
+    form, tool = OF[models], Tool("patch", None, INPUT, is_custom=True, is_strict=True, grammar=grammar)
+    good, bad = ("*** begin\nab\n*** end", "*** begin\n*** end") if grammar is LARK else ("ab-12", "ab-1")
+    can_not = form.raw_close is None and (isinstance(form.arguments, Keywords) or (
+        form.arguments is None and grammar is LARK))
+    if can_not:
+        with pytest.raises(GrammarError, match="the format of the custom tool 'patch': this model's calls can't hold"):
+            tools_grammar(form, Offer((tool,)))
+        lax = [Tool("patch", None, INPUT, is_custom=True, grammar=grammar)]
+        texts = [written(form, ("patch", {"input": text})) for text in (good, bad)]
+        assert await accepted(compiler, form, lax, *texts) == [True, True]
+    elif isinstance(form.arguments, Tagged) or form.raw_close is None:
+        texts = [written(form, ("patch", {"input": text})) for text in (good, bad)]
+        assert await accepted(compiler, form, [tool], *texts) == [True, False]
+    else:
+        begin = form.begin.removeprefix(form.opened)
+        texts = [begin + one(form, "patch", text) + form.end for text in (good, bad)]
+        assert await accepted(compiler, form, [tool], *texts) == [True, False]
+    deltas = parse(form, *texts[0], offer=Offer((tool,)))
+    assert [delta.text for delta in deltas if isinstance(delta, Arguments)] == [good]
+
+
+def test_forms_with_names_in_quotes_take_any_name() -> None:
+    for form in FORMATS:
+        if NAME in form.header:
+            assert "call:" in tools_grammar(form, Offer((Tool('a "b" & ~c', None, {}),))).source
