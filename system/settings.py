@@ -83,7 +83,7 @@ class ServerSettings:
         "hermes", "qwen25", "ernie45", "granite4", "longcat", "gigachat3", "phi4_mini_json", "granite", "cohere",
         "cohere_command3", "cohere_command4", "command_r", "minimax_m1", "minimax", "jamba", "hunyuan_a13b",
         "apriel", "nemotron", "internlm", "internlm2", "apertus", "functionary", "functionary_v3_2", "lfm2",
-        "pythonic", "llama4_pythonic", "llama_pythonic", "olmo3", "xlam", "llama", "llama3_json",
+        "olmo3", "pythonic", "llama4_pythonic", "llama_pythonic", "xlam", "llama", "llama3_json",
         "llama4_json"], Setting(
         MODEL, "Penstock: how the model writes calls of tools, by the names of vLLM's parsers. auto asks the chat "
         "template. Default: auto.")] = "auto"

@@ -82,7 +82,8 @@ FORMATS = (
                          "</arg_value:opensource>", after="\n"),
         close="</tool_call:opensource>\n", separator="", end="</tool_calls:opensource>"),
     CallFormat(
-        "glm47", "GLM 4.7", re.compile(r"</arg_key>['\" +~]{0,9}<arg_value>"), marker="<tool_call>",
+        "glm47", "GLM 4.7, Laguna S, Spark 2.5",
+        re.compile(r"</arg_key>(?:['\" +~]|-\}\}\s{0,40}\{\{-){0,9}<arg_value>"), marker="<tool_call>",
         begin="<tool_call>", header=WORD, arguments=Tagged(f"<arg_key>{KEY}</arg_key><arg_value>", "</arg_value>"),
         close="</tool_call>", separator="<tool_call>"),
     CallFormat(
@@ -168,10 +169,13 @@ FORMATS = (
         begin="<|tool_call_start|>[", header=f"{WORD}(", arguments=Keywords(), close=")", separator=", ",
         end="]<|tool_call_end|>", other_ends=("]",)),
     CallFormat(
-        "pythonic", "Llama 3.2 and 4, OLMo 3, by vLLM's templates",
+        "olmo3", "OLMo 3", re.compile("<function_calls>"), marker="<function_calls>", begin="<function_calls>",
+        header=f"{WORD}(", arguments=Keywords(), close=")", separator="\n", end="</function_calls>"),
+    CallFormat(
+        "pythonic", "Llama 3.2 and 4, by vLLM's templates",
         re.compile(r"\[func_name1\(|\[get_\w+\(\w+="), marker="", begin="[", other_begins=("<|python_start|>[",),
         header=f"{WORD}(", arguments=Keywords(), close=")", separator=", ", end="]",
-        other_ends=("]<|python_end|>",), aliases=("llama4_pythonic", "llama_pythonic", "olmo3")),
+        other_ends=("]<|python_end|>",), aliases=("llama4_pythonic", "llama_pythonic")),
     CallFormat(
         "xlam", "xLAM 2", re.compile(r'\[\{\\?"name\\?": "tool_call_name'), marker="", begin="[", header=_CALL,
         close="}", separator=", ", end="]"),

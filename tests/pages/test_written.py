@@ -7,11 +7,11 @@ from types import ModuleType
 
 import pytest
 
-from tests.pages import api, configuration
+from tests.pages import api, configuration, tools
 from tests.paths import ROOT
 
 
-@pytest.mark.parametrize("page", [configuration, api], ids=lambda page: page.__name__.rpartition(".")[2])
+@pytest.mark.parametrize("page", [configuration, api, tools], ids=lambda page: page.__name__.rpartition(".")[2])
 def test_a_page_is_as_the_code_is(page: ModuleType) -> None:
     assert page.PAGE.read_text() == page.render(), "python -m tests.pages writes it anew"
 

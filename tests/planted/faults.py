@@ -196,6 +196,13 @@ FAULTS = (
           'elif character == "\\\\":', "elif False:",
           ("tests/router/chat/test_tools_parser.py",)),
 
+    Fault("api", "a-tag-in-a-string-ends-it", "router/chat/tools_tagged.py",
+          "        if found is NoMatch.NEVER:\n", "        if False:\n", ("tests/router/chat/test_tool_forms.py",)),
+    Fault("api", "numbers-between-tags-are-strings", "router/chat/tools_types.py",
+          "if types == STRING:", "if True:", ("tests/router/chat/test_tool_forms.py",)),
+    Fault("api", "tagged-parameters-need-not-be-there", "router/chat/tools_grammar_parts.py",
+          '("" if key in required else "?")', '"?"', ("tests/router/chat/test_tool_form_grammars.py",)),
+
     Fault("adapters", "unloaded-in-use", "router/scheduling/residency.py",
           "each.state is AdapterState.LOADED and not each.num_holders and", "each.state is AdapterState.LOADED and",
           _SCHEDULING),

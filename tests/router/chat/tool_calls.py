@@ -116,9 +116,11 @@ def is_clear(form: CallFormat, calls: list[Call]) -> bool:
     return not re.search(rf"{re.escape(form.arguments.shut)}\s*(?:{follows})", text)
 
 
-def draw_tools(dice: random.Random) -> list[dict[str, Any]]:
-    """Some tools, as templates are told of them, whose parameters have every type."""
-    kinds = ("string", "integer", "number", "boolean", "null", "array", "object")
+TYPES = ("string", "integer", "number", "boolean", "null", "array", "object")
+
+
+def draw_tools(dice: random.Random, kinds: Sequence[str] = TYPES) -> list[dict[str, Any]]:
+    """Some tools, as templates are told of them, whose parameters have these types."""
     tools = []
     for name in dice.sample(("weather", "time_of", "f", "get-it", "mcp__a__b"), 2):
         keys = dice.sample(KEYS, dice.randrange(5))

@@ -1,0 +1,63 @@
+"""Renders `docs/tools.md` from the descriptions of how families of models call tools."""
+
+from penstock.router.chat.tools_families import FORMATS
+from penstock.router.chat.tools_format import CallFormat, Keywords, Tagged
+from tests.paths import ROOT
+from tests.router.chat.tool_calls import written
+
+PAGE = ROOT / "docs/tools.md"
+
+HEAD = """\
+# Tools
+
+`python -m tests.pages` writes this page from the descriptions of how models call tools. A test fails when it is not up
+to date. [Structured output and tools](structured-output.md#tools) tells what clients send.
+
+A model was trained to call tools in one form. Penstock knows the forms below. It finds out which one it is by the text
+of the chat template. `--tool-call-parser NAME` names it where that does not succeed; the names are vLLM's:
+
+```sh
+text-generation-launcher --model-id mistralai/Devstral-Small-2507 --tool-call-parser mistral
+```
+
+Whatever the form is, clients get the same: a name, and arguments that are JSON.
+
+- Arguments come as they are written. Values between tags and in Python are converted piece by piece, by the types of
+  the tool's schema. A string comes while it is written, any other value between tags when it is whole.
+- Text that is no call in the form stays text. It is never an error, and nothing is lost.
+- Calls can't be malformed: a grammar in the model's own form binds them, with schemas where arguments are JSON, and a
+  rule for each parameter between tags and in Python. `--disable-grammar-support` leaves them to the model.
+- A closing tag counts where another parameter or the call's end follows. So strings may have tags in them.
+- An id of a call that the model wrote itself (Kimi's, Mistral's) is the id that clients get.
+- Models whose names stand without quotes can call functions whose names have letters, digits and `./$@_-`.
+- Custom tools (of [responses](responses.md)) have one parameter, `input`, whose text comes raw. A grammar binds it
+  where the form has a mark behind the arguments, or tags around them.
+
+gpt-oss calls in channels of its own, which `--reasoning-parser` is about ([thinking](thinking.md)). Where a template
+says nothing of tools, a message describes them, and the model is to call in the form of Llama 3.
+
+## Forms
+
+"""
+
+
+def render() -> str:
+    """Returns the page."""
+    rows = ["| models | `--tool-call-parser` | arguments |", "|---|---|---|"]
+    rows += [f"| {form.models} | {', '.join(f'`{name}`' for name in form.names)} | {_arguments(form)} |"
+             for form in FORMATS]
+    return HEAD + "\n".join(rows) + "\n\n## How a call looks\n\n" + "\n".join(map(_example, FORMATS))
+
+
+def _arguments(form: CallFormat) -> str:
+    match form.arguments:
+        case Tagged():
+            return "parameters between tags"
+        case Keywords():
+            return "Python"
+    return "JSON"
+
+
+def _example(form: CallFormat) -> str:
+    call = written(form, ("weather", {"city": "Rome", "days": 2}))
+    return f"{form.models}:\n\n```text\n{form.opened}{call.strip()}\n```\n"
