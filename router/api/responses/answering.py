@@ -95,8 +95,13 @@ async def stream(
             making = Making(asked, answers, body, begun(asked, body, keep is not None))
             makings.append(making)
             yield ADMITTED
+            is_strict = asking.service.limits.strict_streaming_errors
+            first = [await anext(answers)] if is_strict else []  # else what it raises would come too late
             for event in making.begin():
                 yield as_sent(event)
+            for _, part in first:
+                for event in making.take(part):
+                    yield as_sent(event)
             async for _, part in answers:
                 for event in making.take(part):
                     yield as_sent(event)
