@@ -1,0 +1,52 @@
+"""LangGraph's agent over LangChain's models: a tool, streams, a schema and thoughts, by three APIs."""
+
+import sys
+from typing import Any
+
+import pydantic
+from langchain.agents import create_agent
+from langchain_anthropic import ChatAnthropic
+from langchain_core.language_models import BaseChatModel
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
+
+
+class City(pydantic.BaseModel):
+    """A city."""
+
+    city: str
+    population: int
+
+
+@tool
+def weather(city: str) -> str:
+    """Tells the weather of a city."""
+    return f"22 degrees in {city}"
+
+
+def drive(model: BaseChatModel, **schema: Any) -> None:
+    agent = create_agent(model, [weather], system_prompt="You are brief.")
+    question = {"messages": [("user", "How is it in Rome?")]}
+    messages = agent.invoke(question)["messages"]
+    assert [message.type for message in messages] == ["human", "ai", "tool", "ai"], messages
+    assert messages[-1].text == "It is warm in Rome.", messages[-1]
+    assert messages[-1].usage_metadata["input_token_details"]["cache_read"] > 0, messages[-1].usage_metadata
+    text = "".join(chunk.text for chunk, _ in agent.stream(question, stream_mode="messages") if chunk.type != "tool")
+    assert text == "It is warm in Rome.", text
+    thought = model.invoke([*messages, ("user", "Think about it")])
+    assert thought.text == "It is two.", thought
+    named = model.with_structured_output(City, **schema).invoke("Name a city")
+    assert named == City(city="Rome", population=3), named
+
+
+def main(url: str) -> None:
+    openai = {"model": "demo", "base_url": f"{url}/v1", "api_key": "unused", "max_retries": 0, "max_tokens": 200}
+    drive(ChatOpenAI(**openai, stream_usage=True))
+    drive(ChatOpenAI(**openai, use_responses_api=True))
+    anthropic = ChatAnthropic(model="demo", base_url=url, api_key="unused", max_retries=0, max_tokens=200)
+    drive(anthropic, method="json_schema")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
+    print("all passed")
