@@ -197,7 +197,8 @@ FAULTS = (
           ("tests/router/chat/test_tools_parser.py",)),
 
     Fault("api", "a-tag-in-a-string-ends-it", "router/chat/tools_tagged.py",
-          "        if found is NoMatch.NEVER:\n", "        if False:\n", ("tests/router/chat/test_tool_forms.py",)),
+          "text, behind)\n        if found is NoMatch.NEVER:", "text, behind)\n        if False:",
+          ("tests/router/chat/test_tool_forms.py",)),
     Fault("api", "numbers-between-tags-are-strings", "router/chat/tools_types.py",
           "if types == STRING:", "if True:", ("tests/router/chat/test_tool_forms.py",)),
     Fault("api", "tagged-parameters-need-not-be-there", "router/chat/tools_grammar_parts.py",
