@@ -13,7 +13,7 @@ from tests.e2e.server import Server, serve
 PROGRAMS = Path(__file__).parent / "programs"
 CLIENTS = {
     "text_generation_client.py": "text-generation", "huggingface_hub_client.py": "huggingface-hub",
-    "openai_client.py": "openai", "langchain_client.py": "langchain",
+    "openai_client.py": "openai", "anthropic_client.py": "anthropic", "langchain_client.py": "langchain",
     "langchain_huggingface_client.py": "langchain-huggingface",
 }
 """By program, the environment that it runs in."""
