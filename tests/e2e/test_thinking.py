@@ -60,6 +60,18 @@ def check(body: dict[str, Any], chunks: list[tuple[str, dict[str, Any]]]) -> Non
         assert json.loads(text) in FORM["json_schema"]["schema"]["enum"]  # type: ignore[index]
 
 
+async def check_beams(session: aiohttp.ClientSession, server: Server) -> None:
+    body = {"messages": [{"role": "user", "content": "def"}], "use_beam_search": True, "n": 3, "temperature": 0,
+            "max_tokens": 40, "thinking_token_budget": 7, "response_format": FORM}
+    async with session.post(f"{server.url}/v1/chat/completions", json=body) as response:
+        assert response.status == 200, await response.text()
+        answer = await response.json()
+    assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] <= 3 * 7
+    assert answer["choices"]
+    for choice in answer["choices"]:
+        assert json.loads(choice["message"]["content"]) in FORM["json_schema"]["schema"]["enum"]  # type: ignore[index]
+
+
 @pytest.mark.parametrize("speculate", [0, 5])
 async def test_budgets_amid_kills(tmp_path: Path, speculate: int) -> None:
     config = tmp_path / "tokenizer_config.json"
@@ -73,6 +85,7 @@ async def test_budgets_amid_kills(tmp_path: Path, speculate: int) -> None:
             calm = await asyncio.gather(*(streamed(session, server, body) for body in asked))
             for body, chunks in zip(asked, calm, strict=True):
                 check(body, chunks)
+            await check_beams(session, server)
             again = asyncio.gather(*(streamed(session, server, body) for body in asked))
             for _ in range(2):
                 await asyncio.sleep(0.3)
