@@ -8,7 +8,7 @@ from penstock.router.chat.tools_pattern import MAX_HEADER, NoMatch, match_within
 from penstock.router.chat.tools_readers import Read, State
 
 _CONSTANTS = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
-_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 _WORD = re.compile(r"[\w.+-]+")
 _ESCAPE = re.compile(r"\\(?:[0-7]{1,3}|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[^xuU0-7])", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v", "\n": "", "\\": "\\",
@@ -52,8 +52,8 @@ class Literal:
             return place + 1
         if not self._open and character in ",)]}":
             return State.WHOLE if self._has_value else State.BROKEN
-        if character in ",:" or character in ")]}":
-            return place + 1 if self._punctuation(character, written) else State.BROKEN
+        if character in ",:)]}":
+            return place + 1 if self._open and self._punctuation(character, written) else State.BROKEN
         if self._has_value:
             return State.BROKEN
         if character in "[({":

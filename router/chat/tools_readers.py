@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol
 
-from penstock.router.chat.tools_pattern import Match, NoMatch, match
+from penstock.router.chat.tools_pattern import MAX_HEADER, Match, NoMatch, match_within
 
 
 class State(Enum):
@@ -113,7 +113,7 @@ class InputReader:
 
     def read(self, text: str) -> Read:
         if not self._is_decided:
-            found = match(_INPUT, text)
+            found = match_within(MAX_HEADER, (_INPUT,), text)
             if found is NoMatch.NOT_YET:
                 return Read(0)
             self._decide(is_raw=found is NoMatch.NEVER)
@@ -147,15 +147,15 @@ class _StringText:
 
     def push(self, piece: str) -> str:
         """Takes a piece of JSON; returns the text in it."""
+        if self._is_over:
+            return ""
         self._json += piece
         if self._is_string is None:
-            found = match(_INPUT, self._json)
+            found = match_within(MAX_HEADER, (_INPUT,), self._json)
             if found is NoMatch.NOT_YET:
                 return ""
             self._is_string = isinstance(found, Match)
             self._json = self._json[found.end:] if isinstance(found, Match) else self._json
-        if self._is_over:
-            return ""
         if not self._is_string:
             text, self._json = self._json, ""
             return text

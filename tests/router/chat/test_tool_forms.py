@@ -98,6 +98,7 @@ def test_names_that_several_formats_have() -> None:
     ({}, "12", "12"), ({}, "a b", '"a b"'), ({}, '"a"', '"\\"a\\""'), ({"enum": ["1", "2"]}, "1", '"1"'),
     ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, "x", '"x"'), ({"$ref": "#/$defs/t"}, "1", '"1"'),
     ({"$ref": "#/$defs/loop"}, "1", "1"), ({"type": "number"}, "NaN", '"NaN"'), (True, "1", "1"),
+    ({}, "a: b", '"a: b"'), ({}, ":", '":"'), ({"type": "integer"}, "1:2", '"1:2"'), ({}, "1\u0661", "11"),
 ], ids=str)
 def test_values_as_text_have_the_types_of_the_schema(schema: object, value: str, expected: str) -> None:
     parameters = {"properties": {"a": schema}, "$defs": {"t": {"type": "string"}, "loop": {"$ref": "#/$defs/loop"}}}
@@ -159,9 +160,10 @@ def test_what_is_no_call_is_text(form: CallFormat, text: str) -> None:
     assert parse(form, *text) == parse(form, text) == [Content(text)]
 
 
-def test_python_that_is_broken_ends_the_call() -> None:
-    deltas = parse(PYTHON, *"[f(a=1 2)]")
-    assert deltas == [CallBegin(0, "f"), Arguments(0, '{"a": 1'), Content("2)]")]
+@pytest.mark.parametrize("rest", ["2)]", ":2)]", "]", "{:}", "x" * 1025 + ")]"])
+def test_python_that_is_broken_ends_the_call(rest: str) -> None:
+    deltas = parse(PYTHON, *f"[f(a=1 {rest}")
+    assert deltas == [CallBegin(0, "f"), Arguments(0, '{"a": 1'), Content(rest)]
 
 
 def test_ids_that_the_model_wrote() -> None:

@@ -33,6 +33,9 @@ def endless(form: CallFormat) -> dict[str, str]:
         texts["look"] = (string[:string.rindex("x")] + form.arguments.shut, " ")
         texts["key"] = (string[:string.index(form.arguments.open.partition(KEY)[0])] +
                         form.arguments.open.partition(KEY)[0], "key")
+    else:
+        custom = texts["custom"][0]
+        texts["no input"] = (custom[:custom.rindex("input") - 1].rstrip(), " ")
     return {name: begin + more * (4500 // len(more)) for name, (begin, more) in texts.items()}
 
 
