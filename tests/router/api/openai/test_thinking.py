@@ -1,6 +1,8 @@
 """Thoughts over HTTP: told apart, streamed, bound in number, and not bound in form."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,10 +10,11 @@ import pytest
 from penstock.contract.row import Row
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.grammar.compiler import GrammarCompiler
-from tests.fakes import ScriptedFleet
+from tests.fakes import FACTS, ScriptedFleet
 from tests.router.api.chat_templates import HERMES
 from tests.router.api.conftest import Script, Server, Start
 from tests.router.api.openai.chats import HELLO, WEATHER, chat, chunks, refusal, rendered
+from tests.router.text.tokenizers_for_tests import DEMO
 
 THOUGHTS = "Well, 1 < 2.\nSo"
 ANSWER = f"<think>\n{THOUGHTS}\n</think>\n\nYes.<|im_end|>"
@@ -147,6 +150,39 @@ async def test_calls_behind_thoughts(start: Start, template: ChatTemplate, gramm
         assert message["reasoning"] == THOUGHTS
         assert message["content"] is None
         assert message["tool_calls"][0]["function"] == {"name": "weather", "arguments": '{"city": "Rom"}'}
+
+
+@pytest.fixture(scope="module")
+def special(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tokenizer that has the marks as special tokens, as many models' have."""
+    content = json.loads(DEMO.read_text())
+    for number, mark in enumerate(("<think>", "</think>"), FACTS.vocab_size):
+        content["added_tokens"].append({
+            "id": number, "content": mark, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
+            "special": True})
+    file = tmp_path_factory.mktemp("special") / "tokenizer.json"
+    file.write_text(json.dumps(content))
+    return file
+
+
+async def test_marks_that_are_special_tokens(start: Start, template: ChatTemplate, special: Path) -> None:
+    facts = replace(FACTS, vocab_size=FACTS.vocab_size + 32)
+    compiler = GrammarCompiler(special, facts.vocab_size, facts.eos_token_ids)
+    try:
+        server = await start(answer=ANSWER, template=template, grammars=compiler, make_fleet=obedient,
+                             tokenizer_file=special, facts=facts)
+        assert len(await server.tokenizer.encode("</think>")) == 1
+        message, usage = await whole(server)
+        assert (message["reasoning"], message["content"]) == (THOUGHTS, "Yes.")
+        for budget in (0, 1, 4):
+            _, usage = await whole(server, thinking_token_budget=budget, max_tokens=30)
+            assert usage["completion_tokens_details"] == {"reasoning_tokens": budget}
+        form = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"enum": [1, 2]}}}
+        message, _ = await whole(server, response_format=form, max_tokens=30)
+        assert message["reasoning"] == THOUGHTS
+        assert message["content"] in ("1", "2")
+    finally:
+        compiler.close()
 
 
 async def test_thoughts_sent_back(start: Start, template: ChatTemplate) -> None:
