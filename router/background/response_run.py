@@ -115,7 +115,8 @@ class ResponseRun:
     async def _end(self, whole: Mapping[str, Any], last: Event) -> None:
         events = [*self._events, orjson.dumps(last)]
         await patiently(partial(
-            self._lease.end, ResponseStatus(whole["status"]), orjson.dumps(whole), events))
+            self._lease.end, ResponseStatus(whole["status"]), orjson.dumps(whole),
+            len(orjson.dumps(whole["output"])), events))
 
     async def _make(self) -> tuple[dict[str, Any], Event]:
         """Returns the whole response and its last event, behind those that are stored; waits while no group can answer.

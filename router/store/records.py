@@ -95,8 +95,8 @@ UNFINISHED = (ResponseStatus.QUEUED, ResponseStatus.IN_PROGRESS)
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
     """A response. `request` and `response` are JSON, of which the latter tells of no later state than `status`; the
-    first of its events are stored, `num_events` of them, if it `is_background`. `answer_name` is the name of the answer
-    of which it is made."""
+    first of its events are stored, `num_events` of them, if it `is_background`. The items that came in and went out
+    have `item_bytes`. `answer_name` is the name of the answer of which it is made."""
 
     id: str
     created_at: int
@@ -105,6 +105,7 @@ class StoredResponse:
     is_background: bool
     request: bytes
     response: bytes
+    item_bytes: int
     answer_name: str
     num_events: int = 0
 

@@ -62,10 +62,12 @@ class ResponseLease:
         """Stores the next events, if there are any."""
         await self._write(events)
 
-    async def end(self, status: ResponseStatus, response: bytes, events: Sequence[bytes]) -> None:
-        """Ends the response, whose last events these are."""
-        size = len(self.response.request) + len(response)
-        await self._write(events, status=status, response=response, bytes=size)
+    async def end(
+        self, status: ResponseStatus, response: bytes, output_bytes: int, events: Sequence[bytes]
+    ) -> None:
+        """Ends the response, whose last events these are, and whose output has so many bytes."""
+        await self._write(events, status=status, response=response,
+                          item_bytes=self.response.item_bytes + output_bytes)
 
     async def release(self) -> None:
         """Leaves the response to any router, at once."""

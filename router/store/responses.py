@@ -40,7 +40,7 @@ class Responses:
             "expires_at": response.created_at + KEPT_SECONDS, "status": response.status,
             "previous_id": response.previous_id, "is_background": response.is_background,
             "request": response.request, "response": response.response,
-            "bytes": len(response.request) + len(response.response), "answer_name": response.answer_name,
+            "item_bytes": response.item_bytes, "answer_name": response.answer_name,
             "num_events": 0, "lease_faults": 0}
         try:
             async with self._database.writing() as connection:
@@ -63,18 +63,18 @@ class Responses:
         """Returns the responses of which one goes on from the other up to this one, the oldest first. Raises NotStored
         if one of them is gone, and Conflict if they have too many bytes together."""
         now = int(time.time())
-        first = select(RESPONSES.c.id, RESPONSES.c.previous_id, RESPONSES.c.bytes, literal(0).label("depth")).where(
-            RESPONSES.c.id == id, RESPONSES.c.expires_at > now)
-        links = first.cte("links", recursive=True)
+        columns = (RESPONSES.c.id, RESPONSES.c.previous_id, RESPONSES.c.item_bytes)
+        links = select(*columns, literal(0).label("depth")).where(
+            RESPONSES.c.id == id, RESPONSES.c.expires_at > now).cte("links", recursive=True)
         links = links.union_all(
-            select(RESPONSES.c.id, RESPONSES.c.previous_id, RESPONSES.c.bytes, links.c.depth + 1)
-            .where(RESPONSES.c.id == links.c.previous_id, RESPONSES.c.expires_at > now, links.c.depth < MOST_LINKS))
+            select(*columns, links.c.depth + 1).where(
+                RESPONSES.c.id == links.c.previous_id, RESPONSES.c.expires_at > now, links.c.depth < MOST_LINKS))
         async with self._database.reading() as connection:
             found = (await connection.execute(select(links).order_by(links.c.depth.desc()))).all()
             missing = id if not found else found[0].previous_id
             if missing is not None:
                 raise NotStored("response", missing, param)
-            size = sum(row.bytes for row in found)
+            size = sum(row.item_bytes for row in found)
             if size > most_bytes:
                 raise Conflict(f"the responses up to `{id}` have {size} bytes together, and a conversation may have "
                                f"{most_bytes}: begin another one")
@@ -144,4 +144,4 @@ def _there() -> Select[Any]:
 def stored(row: Row[Any]) -> StoredResponse:
     """Returns the response that a row is."""
     return StoredResponse(row.id, row.created_at, ResponseStatus(row.status), row.previous_id, row.is_background,
-                          row.request, row.response, row.answer_name, row.num_events)
+                          row.request, row.response, row.item_bytes, row.answer_name, row.num_events)

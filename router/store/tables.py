@@ -101,7 +101,7 @@ RESPONSES = Table(
     Column("is_background", Boolean, nullable=False),
     Column("request", LargeBinary, nullable=False),  # JSON
     Column("response", LargeBinary, nullable=False),  # JSON
-    Column("bytes", BigInteger, nullable=False),  # of both
+    Column("item_bytes", BigInteger, nullable=False),  # of the items that came in and went out
     Column("answer_name", Text, nullable=False),
     Column("num_events", Integer, nullable=False),
     Column("lease_owner", Text),

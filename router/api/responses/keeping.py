@@ -37,9 +37,10 @@ class Keeper:
     async def keep(self, content: dict[str, Any]) -> dict[str, Any]:
         """Stores a response that has ended, and returns it; one that the store does not take at once is not kept, and
         says so."""
+        items = written(self.body, {"input"})
         row = StoredResponse(
             content["id"], content["created_at"], ResponseStatus(content["status"]), self.body.previous_response_id,
-            False, written(self.body, {"input"}), orjson.dumps(content), "")
+            False, items, orjson.dumps(content), len(items) + len(orjson.dumps(content["output"])), "")
         try:
             async with asyncio.timeout(KEEP_SECONDS):
                 await self.store.responses.add(row)

@@ -65,7 +65,7 @@ async def _queued(
         begun = {**answering.begun(asked, body, is_stored=True), "status": ResponseStatus.QUEUED}
     queued = await store.responses.add(StoredResponse(
         begun["id"], begun["created_at"], ResponseStatus.QUEUED, body.previous_response_id, True,
-        keeping.written(body), orjson.dumps(begun), str(identity.name)))
+        keeping.written(body), orjson.dumps(begun), len(keeping.written(body, {"input"})), str(identity.name)))
     asking.succeeded()
     return queued
 

@@ -20,7 +20,7 @@ def upgrade() -> None:
         sa.Column("is_background", sa.Boolean, nullable=False),
         sa.Column("request", sa.LargeBinary, nullable=False),
         sa.Column("response", sa.LargeBinary, nullable=False),
-        sa.Column("bytes", sa.BigInteger, nullable=False),
+        sa.Column("item_bytes", sa.BigInteger, nullable=False),
         sa.Column("answer_name", sa.Text, nullable=False),
         sa.Column("num_events", sa.Integer, nullable=False),
         sa.Column("lease_owner", sa.Text),

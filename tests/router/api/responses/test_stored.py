@@ -1,5 +1,6 @@
 """Responses that are kept: got, listed, deleted, and gone on from."""
 
+from dataclasses import replace
 from typing import Any
 
 import openai
@@ -10,6 +11,7 @@ from penstock.router.chat.template import ChatTemplate
 from penstock.router.store.errors import StoreUnavailable
 from penstock.router.store.responses import Responses
 from penstock.router.store.tables import RESPONSES
+from tests.fakes import LIMITS
 from tests.router.api.conftest import Start
 from tests.router.api.openai.chats import HELLO
 from tests.router.api.openai.test_chat_tools import CALLS
@@ -57,6 +59,14 @@ async def test_a_conversation_goes_on_as_if_it_was_sent_whole(start_keeping: Sta
     count = await keeping.client.responses.input_tokens.count(
         input=outputs, previous_response_id=first.id, tools=tools)
     assert count.input_tokens == whole.usage.input_tokens
+
+
+async def test_a_conversation_that_is_too_long(start_keeping: StartKeeping) -> None:
+    keeping = await start_keeping(limits=replace(LIMITS, payload_limit=4000))
+    made = await keeping.create("a" * 2000)
+    again = await keeping.create("b" * 2000, previous_response_id=made.id, truncation="auto", max_output_tokens=1)
+    with pytest.raises(openai.BadRequestError, match="bytes together, and a conversation may have 4000"):
+        await keeping.create("Well?", previous_response_id=again.id)
 
 
 async def test_streams_are_kept_too(keeping: Keeping) -> None:
