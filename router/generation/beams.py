@@ -77,8 +77,7 @@ def _check_company(spec: GenerationSpec, name: str, is_stream: bool) -> None:
     refuse_sampling(p, name)
     others = {"best_of": (p.best_of or 1) > 1, "n": (p.n or 1) > 1, "watermark": p.watermark,
               spec.names.top_n_tokens: bool(p.top_n_tokens),
-              "decoder_input_details": p.decoder_input_details,
-              spec.names.prompt_logprobs: spec.wants_prompt_logprobs}
+              spec.names.prompt_logprobs: p.decoder_input_details or spec.wants_prompt_logprobs}
     for field, is_asked in others.items():
         if is_asked:
             raise ValidationError(f"`{field}` is not supported with `{name}`", "unsupported_parameter", field)
