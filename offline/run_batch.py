@@ -23,8 +23,8 @@ from penstock.system.settings import LIMITS, MEMORY, MODEL, SHARDS, ServerSettin
 FILES = "Files"
 """The group of its own options on the help page."""
 OF_ANSWERS = ("model_id", "revision", "dtype", "quantize", "activations", "kv_cache_dtype", "rope_scaling",
-              "rope_factor", "lora_adapters", "tokenizer_config_path", "tool_call_parser", "watermark_gamma",
-              "watermark_delta")
+              "rope_factor", "lora_adapters", "tokenizer_config_path", "tool_call_parser", "reasoning_parser",
+              "watermark_gamma", "watermark_delta")
 """The options with which a run that goes on must be started again: others change no answer, or few."""
 OF_OTHER_ROUTES = ("enable_prefill_logprobs",)
 """The limits of routes that no line can name."""

@@ -61,9 +61,9 @@ class HarmonyParser:
         return self._kind is _Kind.THINKING
 
     @property
-    def holds_mark(self) -> bool:
-        """Whether the last of the text may be the beginning of a mark."""
-        return bool(self._text)
+    def num_held(self) -> int:
+        """How many of the text's last characters may be the beginning of a mark."""
+        return len(self._text)
 
     def push(self, piece: str) -> list[Delta]:
         """Takes the next piece of the answer, and returns the deltas that it decides."""
@@ -118,8 +118,8 @@ class HarmonyParser:
         if recipient is None or recipient[1] == "assistant":
             return ""
         name = recipient[1].removeprefix(_FUNCTIONS)
-        if not recipient[1].startswith(_FUNCTIONS) and name not in self._tools:
-            self._kind = _Kind.THINKING  # a call of a tool of the model's own, which nobody runs
+        if not self._tools or (not recipient[1].startswith(_FUNCTIONS) and name not in self._tools):
+            self._kind = _Kind.THINKING  # a call of a tool that nobody has offered, or of the model's own
             return ""
         self._kind = _Kind.CALL
         self._num_calls += 1

@@ -93,9 +93,9 @@ class ThinkingParser:
         return self._place is _Place.THINKING
 
     @property
-    def holds_mark(self) -> bool:
-        """Whether the last of the text may be the beginning of a mark."""
-        return bool(self._until.held)
+    def num_held(self) -> int:
+        """How many of the text's last characters may be the beginning of a mark."""
+        return len(self._until.held)
 
     def push(self, piece: str) -> list[Delta]:
         """Takes the next piece of the answer, and returns the deltas that it decides."""

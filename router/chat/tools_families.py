@@ -30,7 +30,8 @@ _DSML = Tagged(f'<｜DSML｜parameter name="{KEY}" string="{KIND}">', "</｜DSML
 
 FORMATS = (
     CallFormat(
-        "deepseek_v32", "DeepSeek V3.2", re.compile("｜DSML｜(?:(?!tool_calls)[\\s\\S]){0,4000}function_calls"),
+        "deepseek_v32", "DeepSeek V3.2",
+        re.compile("｜DSML｜(?:(?!tool_calls|｜DSML｜)[\\s\\S]){0,4000}function_calls"),
         marker="<｜DSML｜function_calls>", begin="<｜DSML｜function_calls>\n",
         header=f'<｜DSML｜invoke name="{WORD}">\n', arguments=_DSML, close="</｜DSML｜invoke>\n", separator="",
         end="</｜DSML｜function_calls>"),

@@ -144,8 +144,8 @@ REFUSED_IN_CHATS: Refused = {
 }
 REFUSED_IN_COMPLETIONS: Refused = {**_ON_OPENAIS_ROUTES, **_CHATS}
 REFUSED_IN_RESPONSES: Refused = {
-    **_ON_OPENAIS_ROUTES, **_OPENAI, "n": _ONE, "best_of": _ONE, "conversation": (), "prompt": (),
-    "context_management": _EMPTY, "image": (),
+    **_PEERS, **_TGI, **_OPENAI, "options": ({},), "n": _ONE, "best_of": _ONE, "watermark": _OFF, "conversation": (),
+    "include_reasoning": (True,), "prompt": (), "context_management": _EMPTY, "image": (),
 }
 REFUSED_IN_MESSAGES: Refused = {
     **_PEERS, **_TGI, **_OPENAI, "container": (), "mcp_servers": _EMPTY, "n": _ONE, "best_of": _ONE, "seed": (),

@@ -37,28 +37,24 @@ class TurnReader:
         self.num_tokens += 1
         text = event.token.text if event.ending is None else event.ending.text[self._num_given:]
         self._num_given += len(text)
-        deltas = self._push(text)
+        deltas = self._parser.push(text) if self._thinker is None else self._push(text, self._thinker)
         if event.ending is not None:
             deltas += self._parser.finish()
-            if self._thinker is not None and self._thinker.is_thinking:
-                self._count_held()
-        self.num_calls += sum(isinstance(delta, CallBegin) for delta in deltas)
+            self.num_thinking_tokens += self._num_held
+        if deltas and not self.form.is_plain:
+            self.num_calls += sum(isinstance(delta, CallBegin) for delta in deltas)
         return deltas
 
-    def _push(self, text: str) -> list[Delta]:
-        """Parses the next token's text, and counts the token if it is thought."""
-        thinker = self._thinker
-        was_thinking = thinker is not None and thinker.is_thinking
-        deltas = self._parser.push(text)
-        if was_thinking and thinker is not None and thinker.is_thinking:
-            self._num_held += 1
-            if not thinker.holds_mark:
-                self._count_held()
+    def _push(self, text: str, thinker: ThinkingParser | HarmonyParser) -> list[Delta]:
+        """Parses the next token's text, and counts the token if it is thought: if it begins before a mark does."""
+        was_thinking = thinker.is_thinking
+        deltas = thinker.push(text)
+        if was_thinking:
+            self._num_held = self._num_held + 1 if thinker.is_thinking else 0
+            if len(text) > thinker.num_held or not thinker.num_held:
+                self.num_thinking_tokens += self._num_held
+                self._num_held = 0
         return deltas
-
-    def _count_held(self) -> None:
-        self.num_thinking_tokens += self._num_held
-        self._num_held = 0
 
     def call_id(self, begin: CallBegin) -> str:
         """Returns the id of a call: the one that the model wrote, or one that follows from the answer's name."""

@@ -69,7 +69,7 @@ def test_thoughts_come_as_they_are_thought():
     assert parser.push("Let") == [Thinking("Let")]
     assert parser.push(" me ") == [Thinking(" me")]
     assert parser.push("see <") == [Thinking(" see")]
-    assert parser.holds_mark
+    assert parser.num_held
     assert parser.push("b") == [Thinking(" <b")]
     assert parser.is_thinking
     assert parser.push("</think>") == []

@@ -13,7 +13,8 @@ from penstock.router.engine.request import Request
 from penstock.router.front.front_server import FrontServer
 from penstock.router.front.remote_engine import RemoteEngine
 from penstock.router.grammar.matcher import GrammarError
-from penstock.router.grammar.spec import GrammarSpec
+from penstock.router.grammar.spec import GrammarSpec, ThinkingSpec
+from penstock.router.grammar.thinking import ThinkingGrammar, Words
 from penstock.router.groups.groups import Groups
 from tests.eventually import until
 from tests.fakes import FACTS, ScriptedFleet
@@ -35,6 +36,16 @@ class ListGrammars:
         if spec != LISTED:
             raise GrammarError("it is not the one")
         return ListGrammar({80}, {90}, {81})
+
+
+class ThinkingGrammars(ListGrammars):
+    """Knows its grammar behind a thinking."""
+
+    async def compile(self, spec: GrammarSpec) -> Any:
+        assert isinstance(spec, ThinkingSpec)
+        words = Words([bytes([token_id]) for token_id in range(128)], FACTS.vocab_size // 8, FACTS.eos_token_ids)
+        behind = await super().compile(GrammarSpec(spec.kind, spec.source))
+        return ThinkingGrammar(spec.thinking, behind, words)
 
 
 @asynccontextmanager

@@ -30,7 +30,7 @@ from penstock.router.fleet.errors import FleetError
 from penstock.router.generation.parameters import Parameters
 from penstock.router.generation.spec import GenerationSpec
 from penstock.router.grammar.matcher import GrammarError
-from penstock.router.grammar.spec import GrammarSpec
+from penstock.router.grammar.spec import GrammarSpec, ThinkingRule, ThinkingSpec
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS
@@ -40,6 +40,7 @@ from tests.router.front.fronts import (
     ASKED,
     LISTED,
     ListGrammars,
+    ThinkingGrammars,
     front,
     make_fleet,
     serving,
@@ -120,6 +121,13 @@ async def test_grammars_are_compiled_and_followed_in_the_engines_process(path: P
         assert token_ids(events) == [80, 90, 81]
         assert events[-1].ending is not None
         assert events[-1].ending.finish_reason is FinishReason.EOS_TOKEN
+
+
+async def test_budgets_of_thinking_hold_in_the_engines_process(path: Path) -> None:
+    rule = ThinkingRule("<t>", "</t>", (60, 116, 62), (60, 47, 116, 62), is_open=True, budget=3)
+    asked = replace(ASKED, grammar=ThinkingSpec(LISTED.kind, LISTED.source, rule))
+    async with serving(path, grammars=ThinkingGrammars()) as _, front(path) as remote:
+        assert token_ids(await collect(submit(remote, asked)))[3:] == [60, 47, 116, 62, 80, 90, 81]
 
 
 async def test_a_grammar_that_can_not_be_compiled_any_more_ends_its_request_alone(path: Path) -> None:

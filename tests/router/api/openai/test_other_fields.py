@@ -2,9 +2,19 @@
 
 import pytest
 
+from penstock.router.api.anthropic.bodies import MessagesBody
 from penstock.router.api.openai.bodies import ChatBody, CompletionBody
+from penstock.router.api.responses.bodies import ResponseBody
 from penstock.router.chat.template import ChatTemplate
-from penstock.router.generation.other_fields import IGNORED, REFUSED_IN_CHATS, REFUSED_IN_COMPLETIONS
+from penstock.router.generation.other_fields import (
+    IGNORED,
+    REFUSED_IN_CHATS,
+    REFUSED_IN_COMPLETIONS,
+    REFUSED_IN_MESSAGES,
+    REFUSED_IN_RESPONSES,
+    Refused,
+)
+from penstock.router.shapes import Body
 from tests.router.api.conftest import Server, Start
 from tests.router.api.openai.chats import HELLO
 
@@ -63,3 +73,11 @@ def test_a_field_is_served_or_refused_or_ignored(path: str) -> None:
     _, schema, refused = ROUTES[path]
     assert not schema.model_fields.keys() & refused.keys()
     assert not (schema.model_fields.keys() | refused.keys()) & IGNORED.keys()
+
+
+@pytest.mark.parametrize(("schema", "refused", "harmless"), [
+    (CompletionBody, REFUSED_IN_COMPLETIONS, {"parallel_tool_calls", "include_reasoning"}),
+    (ResponseBody, REFUSED_IN_RESPONSES, set()),
+    (MessagesBody, REFUSED_IN_MESSAGES, {"parallel_tool_calls", "include_reasoning", "priority", "stream_options"})])
+def test_no_route_drops_what_chats_have(schema: type[Body], refused: Refused, harmless: set[str]) -> None:
+    assert ChatBody.model_fields.keys() - schema.model_fields.keys() - refused.keys() - IGNORED.keys() <= harmless
