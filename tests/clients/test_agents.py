@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from penstock.router.grammar.compiler import GrammarCompiler
 from tests.clients.environments import python_of
 from tests.fakes import FACTS, LIMITS, SpeakingFleet
 from tests.router.api.chat_templates import HERMES
-from tests.router.api.conftest import Start, starting
+from tests.router.api.conftest import Server, Start, starting
 from tests.router.text.tokenizers_for_tests import DEMO
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -38,20 +38,51 @@ async def start() -> AsyncIterator[Start]:
         yield start
 
 
-@pytest.mark.parametrize("program", ["openai_agents_client.py", "pydantic_ai_client.py", "langgraph_client.py"])
-async def test_agent(start: Start, program: str) -> None:
-    python = python_of("agents")
+@pytest.fixture(scope="module")
+def grammars() -> Iterator[GrammarCompiler]:
+    compiler = GrammarCompiler(DEMO, FACTS.vocab_size, FACTS.eos_token_ids)
+    yield compiler
+    compiler.close()
+
+
+async def serve(start: Start, grammars: GrammarCompiler, answers: Mapping[str, str]) -> Server:
+    """A server whose model answers by a script."""
     facts = replace(FACTS, num_blocks=1 << 12, context_length=1 << 14, step_tokens=4096)
     limits = replace(LIMITS, max_input_tokens=8000, max_total_tokens=8192, max_batch_prefill_tokens=4096)
-    grammars = GrammarCompiler(DEMO, facts.vocab_size, facts.eos_token_ids)
-    server = await start(limits, reply=by_last(SCRIPT), facts=facts, grammars=grammars,
-                         template=ChatTemplate({"default": TEMPLATE}, {}))
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return await start(limits, reply=by_last(answers), facts=facts, grammars=grammars,
+                       template=ChatTemplate({"default": TEMPLATE}, {}))
+
+
+async def run(server: Server, *command: str | Path, environment: Mapping[str, str], folder: Path) -> str:
+    """Returns the output of a program that ends well."""
     process = await asyncio.create_subprocess_exec(
-        python, PROGRAMS / program, str(server.client.make_url("")).rstrip("/"), env=environment,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT)
+        *command, env=environment, cwd=folder, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT)
     output, _ = await process.communicate()
-    grammars.close()
     assert isinstance(server.fleet, SpeakingFleet)
     assert process.returncode == 0, f"{output.decode()}\nThe last prompt:\n{server.fleet.model.prompts[-1]}"
-    assert output.endswith(b"all passed\n"), output.decode()
+    return output.decode()
+
+
+@pytest.mark.parametrize("program", ["openai_agents_client.py", "pydantic_ai_client.py", "langgraph_client.py"])
+async def test_agent(start: Start, grammars: GrammarCompiler, tmp_path: Path, program: str) -> None:
+    python = python_of("agents")
+    server = await serve(start, grammars, SCRIPT)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    output = await run(server, python, PROGRAMS / program, str(server.client.make_url("")).rstrip("/"),
+                       environment=environment, folder=tmp_path)
+    assert output.endswith("all passed\n"), output
+
+
+async def test_aider(start: Start, grammars: GrammarCompiler, tmp_path: Path) -> None:
+    """It changes a file as the answer says. It asks a site for a list of models first, and goes on without."""
+    program = python_of("aider").with_name("aider")
+    note = tmp_path / "note.txt"
+    note.write_text("violet\n")
+    server = await serve(start, grammars, {"Write heliotrope": "So be it.\n\nnote.txt\n```\nheliotrope\n```\n"})
+    await run(server, program, "--model", "openai/demo", "--openai-api-base", str(server.client.make_url("/v1")),
+              "--openai-api-key", "unused", "--message", "Write heliotrope into the file", "--no-git", "--yes",
+              "--no-check-update", "--analytics-disable", "--no-show-model-warnings", "--no-show-release-notes",
+              "--no-gitignore", "--no-fancy-input", "--no-pretty", "note.txt",
+              environment={"PATH": os.environ["PATH"], "HOME": str(tmp_path)}, folder=tmp_path)
+    assert note.read_text() == "heliotrope\n"
