@@ -8,13 +8,16 @@ from typing import Any
 
 import asyncpg
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import event, text
+from sqlalchemy import Connection, event, text
 
 from penstock.router.store import database as database_module
+from penstock.router.store import migrations
 from penstock.router.store.database import FILE_NAME, Database
-from penstock.router.store.engines import StoreError
+from penstock.router.store.engines import NEEDS_WRITING, StoreError
 from penstock.router.store.errors import StoreFull, StoreUnavailable
 from penstock.router.store.store import Store
 from penstock.router.store.tables import METADATA
@@ -25,6 +28,29 @@ async def test_the_migrations_make_the_tables(database: Database) -> None:
     async with database.reading() as connection:
         assert await connection.run_sync(
             lambda connection: compare_metadata(MigrationContext.configure(connection), METADATA)) == []
+
+
+def of_version(connection: Connection, version: str) -> None:
+    """Makes the tables that an older version of the server has made."""
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+    config.attributes["connection"] = connection
+    command.upgrade(config, version)
+
+
+async def test_an_older_schema_is_brought_to_this_version(tmp_path: Path) -> None:
+    """With what is in it."""
+    database = Database.in_folder(tmp_path)
+    async with database._begun(NEEDS_WRITING) as connection:
+        await connection.run_sync(of_version, "0001")
+        await connection.execute(text(
+            "INSERT INTO batches (id, created_at, endpoint, input_file_id, completion_window, status, expires_at, "
+            "total, completed, failed, input_tokens, cached_tokens, output_tokens, lease_faults) "
+            "VALUES ('batch_1', 1, '/v1/completions', 'file-1', '24h', 'completed', 2, 1, 1, 0, 5, 0, 7, 0)"))
+    await database.prepare()
+    batch = await Store(database).batches.get("batch_1")
+    assert (batch.output_tokens, batch.reasoning_tokens) == (7, 0)
+    await database.close()
 
 
 async def test_nobody_else_may_read_it(tmp_path: Path) -> None:
