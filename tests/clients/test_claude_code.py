@@ -50,7 +50,8 @@ async def ask(server: Server, folder: Path, question: str) -> Mapping[str, Any]:
     environment = {
         "PATH": os.environ["PATH"], "HOME": str(folder), "ANTHROPIC_AUTH_TOKEN": "unused",
         "ANTHROPIC_BASE_URL": str(server.client.make_url("")).rstrip("/"), "DISABLE_AUTOUPDATER": "1",
-        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(server.engine.limits.max_total_tokens)}
     process = await asyncio.create_subprocess_exec(
         program_of("claude-code", PROGRAM), "-p", question, "--model", "demo", "--allowedTools", "Bash",
         "--output-format", "json", cwd=folder, env=environment, stdin=asyncio.subprocess.DEVNULL,
@@ -74,6 +75,7 @@ async def test_a_tool_is_called_and_its_result_answered(start: Start, tmp_path: 
     assert second.startswith(first + call)
     assert re.search("heliotrope<[|]im_end[|]>\n<[|]im_start[|]>assistant\n$", second)
     assert "x-anthropic-billing-header" not in second
+    assert report["modelUsage"]["demo"]["contextWindow"] == 50_000  # as docs/messages.md has it told
     usage = report["usage"]
     num_first = len(await server.tokenizer.encode(first, add_special_tokens=False))
     num_second = len(await server.tokenizer.encode(second, add_special_tokens=False))
