@@ -91,7 +91,8 @@ class ServerSettings:
         "auto", "none", "openai_gptoss", "gpt_oss", "harmony", "seed_oss", "minimax_m3", "cohere", "cohere_command3",
         "cohere_command4", "command_a", "mistral", "magistral", "kimi", "apertus", "hunyuan_v3", "granite",
         "hunyuan_a13b", "ernie45", "granite33", "gemma4", "deepseek_r1", "deepseek_v3", "qwen3", "glm45", "kimi_k2",
-        "minimax_m2", "nemotron", "nemotron_v3", "step3", "holo2", "olmo3", "ernie45_think", "think"], Setting(
+        "minimax_m2", "nemotron", "nemotron_v3", "step3", "step3p5", "holo2", "olmo3", "ernie45_think",
+        "think"], Setting(
         MODEL, "Penstock: how the model marks the text in which it thinks before it answers, by the names of vLLM's "
         "parsers. auto asks the chat template, none tells no thoughts apart. Default: auto.")] = "auto"
     watermark_gamma: Annotated[Annotated[float, Gt(0), Lt(1)], Setting(

@@ -79,8 +79,8 @@ FORMATS = (
     ThinkingFormat(
         "deepseek_r1", "DeepSeek R1 and V3, Qwen3, GLM 4.5, Kimi K2, MiniMax M2, Nemotron, and most others",
         re.compile("</think>"), begin="<think>", end="</think>",
-        aliases=("deepseek_v3", "qwen3", "glm45", "kimi_k2", "minimax_m2", "nemotron", "nemotron_v3", "step3", "holo2",
-                 "olmo3", "ernie45_think", "think")),
+        aliases=("deepseek_v3", "qwen3", "glm45", "kimi_k2", "minimax_m2", "nemotron", "nemotron_v3", "step3",
+                 "step3p5", "holo2", "olmo3", "ernie45_think", "think")),
 )
 NAMES = tuple(name for each in FORMATS for name in each.names)
 """The names by which a format can be asked for."""

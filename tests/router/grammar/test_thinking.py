@@ -1,5 +1,6 @@
 """Answers that think first: budgets to the token, and grammars that bind the rest alone."""
 
+import pickle
 import random
 
 import pytest
@@ -172,6 +173,7 @@ async def test_equal_rules_are_equal_specs() -> None:
     assert first != second
     assert {first: 1}[ThinkingSpec("any", "", rule(budget=1))]
     assert first != GrammarSpec("any", "")
+    assert pickle.loads(pickle.dumps(first)) == first, "as it goes to the process of the engine"
 
 
 async def test_a_text_is_pushed_through_an_ordinary_grammar_too(compiler: GrammarCompiler) -> None:
