@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from penstock.router.chat.thinking_format import named_format
 from penstock.router.chat.tools import Offer
 from penstock.router.chat.tools_format import WORD, CallFormat
-from penstock.router.chat.tools_grammar_parts import arguments_rules
+from penstock.router.chat.tools_grammar_parts import arguments_expression
 from penstock.router.chat.tools_lark import ANY_TEXT, Lark
 from penstock.router.grammar.compiler import expression
 from penstock.router.grammar.matcher import GrammarError
@@ -40,11 +40,9 @@ def harmony_grammar(offer: Offer | None, mark_ids: Mapping[str, int], form: Gram
     if form is None:
         rules.append(f"TEXT: {ANY_TEXT}")
     if form is None and (offer is None or not offer.must_call):
-        told, rule = lark.until("told", "TEXT", "<|end|>")
-        rules.append(rule)
-        start += (f" | {lark.text('<|channel|>commentary<|message|>')} {told} {lark.text('<|start|>assistant')} "
-                  f"({' | '.join(answers)})")
-    return GrammarSpec("lark", "\n".join([start, *rules]))
+        start += (f" | {lark.text('<|channel|>commentary<|message|>')} {lark.until('TEXT', '<|end|>')} "
+                  f"{lark.text('<|start|>assistant')} ({' | '.join(answers)})")
+    return GrammarSpec("lark", "\n".join([start, *rules, *lark.rules]))
 
 
 def _call_rules(offer: Offer, lark: Lark) -> list[str]:
@@ -54,8 +52,8 @@ def _call_rules(offer: Offer, lark: Lark) -> list[str]:
         if not _BARE.fullmatch(tool.name):
             raise GrammarError(f"the name of the function {tool.name!r}: this model's calls have letters, digits and "
                                "the characters .$@_- in names")
-        arguments, more = arguments_rules(name, tool, HARMONY, lark)
+        arguments = arguments_expression(tool, HARMONY, lark)
         channel = lark.text(f"<|channel|>commentary to=functions.{tool.name}")
         recipient = lark.text(f" to=functions.{tool.name}<|channel|>commentary")
-        rules += [f"{name}: ({channel} | {recipient}) kind {lark.text('<|message|>')} {arguments}", *more]
+        rules.append(f"{name}: ({channel} | {recipient}) kind {lark.text('<|message|>')} {arguments}")
     return [f"call: {' | '.join(names)}", f'kind: " json" | (" " {lark.text("<|constrain|>")} "json")?', *rules]

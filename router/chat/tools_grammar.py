@@ -12,7 +12,7 @@ import orjson
 
 from penstock.router.chat.tools import Offer, Tool
 from penstock.router.chat.tools_format import NAME, WORD, CallFormat, Keywords
-from penstock.router.chat.tools_grammar_parts import arguments_rules
+from penstock.router.chat.tools_grammar_parts import arguments_expression
 from penstock.router.chat.tools_lark import ANY_TEXT, Lark, regex
 from penstock.router.grammar.compiler import expression
 from penstock.router.grammar.matcher import GrammarError
@@ -35,12 +35,14 @@ def tools_grammar(
     lark = Lark(mark_ids or {})
     more = f"({lark.text(call_format.separator)} call)*" if offer.is_parallel else ""
     rest = f"{more} {lark.text(call_format.end)}"
-    rules = [f"call: {lark.text(_name_parts(call_format)[0])} named", *_named(call_format, lark, offer)]
+    calls = dict(_calls(call_format, lark, offer))
+    rules = [f"call: {lark.text(_name_parts(call_format)[0])} named",
+             "named: " + " | ".join(f"{lark.text(name)} {arguments}" for name, arguments in calls.items())]
     if call_format.marker:
         start, further = _marked(call_format, lark, rest, offer.must_call, form)
     else:
-        start, further = _bare(call_format, rest, offer.must_call)
-    return GrammarSpec("lark", "\n".join([f"start: {start}", *rules, *further]))
+        start, further = _bare(call_format, calls, rest, offer.must_call)
+    return GrammarSpec("lark", "\n".join([f"start: {start}", *rules, *further, *lark.rules]))
 
 
 def _marked(
@@ -55,24 +57,24 @@ def _marked(
         return first, []
     if form is not None:
         return f"{prose} form | {first}", [f"form: {expression(form)}"]
-    marked, rule = lark.until("marked", "TEXT", marker)
-    start = f"{prose} TEXT | {prose} {marked} {after_marker}" + (f" | {first}" if opened else "")
-    return start, [f"TEXT: {ANY_TEXT}", rule]
+    start = f"{prose} TEXT | {prose} {lark.until('TEXT', marker)} {after_marker}" + (f" | {first}" if opened else "")
+    return start, [f"TEXT: {ANY_TEXT}"]
 
 
-def _bare(call_format: CallFormat, rest: str, must_call: bool) -> tuple[str, list[str]]:
-    """Returns the rule of answers of a format without a marker, and further ones that it needs."""
-    before, _ = _name_parts(call_format)
+def _bare(
+    call_format: CallFormat, calls: Mapping[str, str], rest: str, must_call: bool
+) -> tuple[str, list[str]]:
+    """Returns the rule of answers of a format without a marker, and further ones that it needs. An answer is a call
+    from where it can be told from text: behind the text before the name, or behind a name that a bracket follows."""
     if must_call:
-        return f"{_quoted_begin(call_format)} call {rest}", []
-    words = re.findall(r'"\w+"|\S', call_format.begin + before)
+        return f"{Lark({}).text(call_format.begin)} call {rest}", []
+    words = re.findall(r'"\w+"|\S', call_format.begin + _name_parts(call_format)[0])
     opening = r"\s*".join(["", *map(regex, words), ""])
-    call = opening + (r"[\w.]+\(" if isinstance(call_format.arguments, Keywords) else "")
-    return f"TEXT | OPENING named {rest}", [f"TEXT: {ANY_TEXT} & ~/{call}(.|\\n)*/", f"OPENING: /{opening}/"]
-
-
-def _quoted_begin(call_format: CallFormat) -> str:
-    return Lark({}).text(call_format.begin)
+    if not isinstance(call_format.arguments, Keywords):
+        return f"TEXT | OPENING named {rest}", [
+            f"TEXT: {ANY_TEXT} & ~/{opening}(.|\\n)*/", f"OPENING: /{opening}/"]
+    opened = " | ".join(f"/{opening}{regex(name)}/ {arguments}" for name, arguments in calls.items())
+    return f"TEXT | opened {rest}", [rf"TEXT: {ANY_TEXT} & ~/{opening}[\w.]+\((.|\n)*/", f"opened: {opened}"]
 
 
 def _name_parts(call_format: CallFormat) -> tuple[str, str]:
@@ -81,15 +83,11 @@ def _name_parts(call_format: CallFormat) -> tuple[str, str]:
     return before, behind
 
 
-def _named(call_format: CallFormat, lark: Lark, offer: Offer) -> Iterator[str]:
-    """Yields rules for the rest of a call, from the function's name on."""
-    names = [f"function_{number}" for number in range(len(offer.tools))]
-    yield f"named: {' | '.join(names)}"
+def _calls(call_format: CallFormat, lark: Lark, offer: Offer) -> Iterator[tuple[str, str]]:
+    """Yields the text of each function's call from the name to its arguments, and the expression of what follows."""
     behind, close = _name_parts(call_format)[1], lark.text(call_format.close)
-    for name, tool in zip(names, offer.tools, strict=True):
-        arguments, rules = arguments_rules(name, tool, call_format, lark)
-        yield f"{name}: {lark.text(_written(tool, call_format) + behind)} {arguments} {close}"
-        yield from rules
+    for tool in offer.tools:
+        yield _written(tool, call_format) + behind, f"{arguments_expression(tool, call_format, lark)} {close}"
 
 
 def _written(tool: Tool, call_format: CallFormat) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from penstock.router.chat.tools import Tool
 from penstock.router.chat.tools_format import KEY, KIND, CallFormat, Keywords, Tagged
 from penstock.router.chat.tools_lark import ANY_TEXT, Lark, quoted
-from penstock.router.chat.tools_python_grammar import python_rules
+from penstock.router.chat.tools_python_grammar import python_expression
 from penstock.router.chat.tools_schemas import arguments_schema, refused, value_schema
 from penstock.router.chat.tools_types import STRING, types_of
 from penstock.router.grammar.compiler import check_expression, expression
@@ -24,24 +24,25 @@ _TOLD = {"type", "title", "description", "default", "examples", "example", "depr
 _LENGTHS = {"minLength", "maxLength"}
 
 
-def arguments_rules(name: str, tool: Tool, call_format: CallFormat, lark: Lark) -> tuple[str, list[str]]:
-    """Returns the expression of a tool's arguments, and the rules that it needs, whose names begin with `name`.
+def arguments_expression(tool: Tool, call_format: CallFormat, lark: Lark) -> str:
+    """Returns the expression of a tool's arguments.
 
-    A GrammarError names a strict tool whose form can't be demanded; that of others binds nothing then.
+    The text of a custom tool is bound by its grammar where a call can have such a text. A GrammarError names a strict
+    tool whose form can't be demanded; that of others binds nothing then.
     """
     if isinstance(call_format.arguments, Tagged):
-        return _tagged(name, tool, call_format.arguments, lark)
+        return _tagged(tool, call_format.arguments, lark)
     if tool.grammar is not None:
         if call_format.raw_close is not None:
-            return f"{name}_raw", [f"{name}_raw: {expression(tool.grammar)}"]
+            return lark.rule(expression(tool.grammar))
         if call_format.arguments is None and tool.grammar.kind == "regex":
-            return f"%json {_input_schema(tool, tool.grammar.source)}", []
+            return f"%json {_input_schema(tool, tool.grammar.source)}"
         if tool.is_strict:
             raise GrammarError(f"the format of the custom tool {tool.name!r}: this model's calls can't hold a text by "
                                f"a grammar of the kind {tool.grammar.kind!r}")
     if isinstance(call_format.arguments, Keywords):
-        return python_rules(name, tool)
-    return f"%json {arguments_schema(tool)}", []
+        return python_expression(tool, lark)
+    return f"%json {arguments_schema(tool)}"
 
 
 def _input_schema(tool: Tool, pattern: str) -> str:
@@ -51,25 +52,27 @@ def _input_schema(tool: Tool, pattern: str) -> str:
         "type": "object", "required": ["input"], "properties": {"input": text}}))
 
 
-def _tagged(name: str, tool: Tool, form: Tagged, lark: Lark) -> tuple[str, list[str]]:
-    """Returns the rules of parameters in tags, in the order of the schema; what is not required may be left out."""
+def _tagged(tool: Tool, form: Tagged, lark: Lark) -> str:
+    """Returns the expression of parameters in tags, in the order of the schema; what is not required may be left out.
+    """
     properties = tool.parameters.get("properties")
     required = [key for key in tool.parameters.get("required") or () if isinstance(key, str)]
     if not isinstance(properties, dict):
         properties = {}
         if not required and "properties" not in tool.parameters:
-            opening = _opening(form, "", lark, _OPEN_KEY)
-            value, rule = lark.until(f"{name}_any", ANY_TEXT, form.shut, form.pad)
-            return f"({opening} {value} {lark.text(form.after)})*", [rule]
+            return f"({_opening(form, '', lark, _OPEN_KEY)} {_any_text(form, lark)} {lark.text(form.after)})*"
     properties = {**properties, **{key: {} for key in required if key not in properties}}
-    parts, rules = [], []
-    for number, (key, schema) in enumerate(properties.items()):
-        value, more = _value(f"{name}_{number}", tool, schema if isinstance(schema, dict) else {}, form, lark)
+    parts = []
+    for key, schema in properties.items():
         is_string = types_of(schema, tool.parameters) == STRING
+        value = _value(tool, schema if isinstance(schema, dict) else {}, form, lark)
         opening = _opening(form, key, lark, is_string=is_string)
         parts.append(f"({opening} {value} {lark.text(form.after)})" + ("" if key in required else "?"))
-        rules += more
-    return " ".join(parts), rules
+    return " ".join(parts)
+
+
+def _any_text(form: Tagged, lark: Lark) -> str:
+    return lark.until(ANY_TEXT, form.shut, form.pad)
 
 
 def _opening(form: Tagged, key: str, lark: Lark, key_rule: str = "", is_string: bool = True) -> str:
@@ -82,25 +85,22 @@ def _opening(form: Tagged, key: str, lark: Lark, key_rule: str = "", is_string: 
     return lark.text(before + key + behind)
 
 
-def _value(name: str, tool: Tool, schema: _Schema, form: Tagged, lark: Lark) -> tuple[str, list[str]]:
-    """Returns the expression of a value with the tag behind it, and rules that it needs. A value that may be a string,
-    but need not, is any text."""
+def _value(tool: Tool, schema: _Schema, form: Tagged, lark: Lark) -> str:
+    """Returns the expression of a value with the tag behind it. A value that may be a string, but need not, is any
+    text."""
     shut = lark.text(form.pad + form.shut)
     if tool.grammar is not None:
-        return f"{name} {shut}", [f"{name}: {expression(tool.grammar)}"]
+        return f"{lark.rule(expression(tool.grammar))} {shut}"
     types = types_of(schema, tool.parameters)
     if "string" not in types:
-        return f"%json {value_schema(tool, schema)} {shut}", []
+        return lark.rule(f"%json {value_schema(tool, schema)} {shut}")
     if types == STRING:
         choices = schema.get("enum", [schema["const"]] if "const" in schema else None)
         if choices is not None:
-            return f"({' | '.join(map(quoted, filter(_is_text, choices)))}) {shut}", []
-        text = _string(tool, schema, form, lark)
-        if text is not None:
-            value, rule = lark.until(name, name.upper(), form.shut, form.pad)
-            return value, [f"{name.upper()}: {text}", rule]
-    value, rule = lark.until(name, ANY_TEXT, form.shut, form.pad)
-    return value, [rule]
+            return f"({' | '.join(map(quoted, filter(_is_text, choices)))}) {shut}"
+        if text := _string(tool, schema, form, lark):
+            return lark.until(lark.terminal(text), form.shut, form.pad)
+    return _any_text(form, lark)
 
 
 def _is_text(value: object) -> bool:

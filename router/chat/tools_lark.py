@@ -13,10 +13,13 @@ _HOLES = {ID: "/[a-zA-Z0-9]{9}/", NUMBER: "/(0|[1-9][0-9]{0,5})/", FROM_ID: "", 
 
 
 class Lark:
-    """Writes texts as grammars demand them: a token that grammars know by its id alone is demanded so."""
+    """Writes texts as grammars demand them: a token that grammars know by its id alone is demanded so. Has the rules of
+    what is used more than once."""
 
     def __init__(self, mark_ids: Mapping[str, int]) -> None:
         self._mark_ids = mark_ids
+        self._names: dict[tuple[str, str], str] = {}
+        self._defined: dict[str, str] = {}
         marks = sorted(mark_ids, key=len, reverse=True)
         self._parts = re.compile("|".join([*map(re.escape, marks), f"[{''.join(_HOLES)}]"]))
 
@@ -24,12 +27,39 @@ class Lark:
         """Returns the expression of a text, which may have holes for ids; nothing if it is empty."""
         return " ".join(self._expressions(text))
 
-    def until(self, name: str, text: str, close: str, pad: str = "") -> tuple[str, str]:
-        """Returns the expression of what matches the regular expression `text` up to the first `close`, and the rule
-        that defines it as `name`. `pad` is white space before it, where that is no such token."""
+    def until(self, terminal: str, close: str, pad: str = "") -> str:
+        """Returns the rule of a text of this terminal up to the first `close`. `pad` is white space before it, where
+        that is no such token."""
         if close in self._mark_ids:
-            return name, f"{name}: {text} {self.text(close)}"
-        return name, f"{name}[lazy]: {text} {quoted(pad + close)}"
+            return self.rule(f"{terminal} {self.text(close)}")
+        return self.rule(f"{terminal} {quoted(pad + close)}", "[lazy]")
+
+    def rule(self, expression: str, attributes: str = "") -> str:
+        """Returns the name of the rule of an expression, which is one for all that are equal."""
+        return self._name("rule_", attributes, expression)
+
+    def terminal(self, expression: str) -> str:
+        """Returns the name of the terminal of a regular expression."""
+        return self._name("TEXT_", "", expression)
+
+    def reserved(self) -> str:
+        """Returns the name of a rule that is defined later, by `define`: one that has itself in it."""
+        name = f"later_{len(self._defined)}"
+        self.define(name, "")
+        return name
+
+    def define(self, name: str, expression: str) -> None:
+        """Defines the rule of this name."""
+        self._defined[name] = expression
+
+    @property
+    def rules(self) -> list[str]:
+        """All rules and terminals."""
+        return [f"{name}{attributes}: {expression}" for (attributes, expression), name in self._names.items()] + [
+            f"{name}: {expression}" for name, expression in self._defined.items()]
+
+    def _name(self, prefix: str, attributes: str, expression: str) -> str:
+        return self._names.setdefault((attributes, expression), f"{prefix}{len(self._names)}")
 
     def without(self, close: str) -> str:
         """Returns the further condition on a text up to `close`: not to have that in it."""

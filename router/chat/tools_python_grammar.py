@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.router.chat.tools import Tool
-from penstock.router.chat.tools_lark import quoted
+from penstock.router.chat.tools_lark import Lark, quoted
 from penstock.router.chat.tools_schemas import refused, value_schema
 from penstock.router.chat.tools_types import resolved
 from penstock.router.grammar.matcher import GrammarError
@@ -16,51 +16,25 @@ _STRING = r'''/"([^"\\\x00-\x1f]|\\["'\\nrt])*"|'([^'\\\x00-\x1f]|\\["'\\nrt])*'
 _BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
 """Keywords of numbers, which stand as in JSON."""
 _NUMBER = r"/-?(0|[1-9][0-9]{0,15})(\.[0-9]{1,15})?/"
-_ANY_RULE = "py_any"
-_MAX_RULES = 2000
-"""The most rules for one tool."""
+_ANY = "python_value"
+"""The rule of a value of any kind."""
 
 
-def python_rules(name: str, tool: Tool) -> tuple[str, list[str]]:
-    """Returns the expression of a tool's arguments, and the rules that it needs. A GrammarError names a strict tool
-    that has keywords which can't be demanded of Python's words."""
-    return _Rules(name, tool).arguments()
+def python_expression(tool: Tool, lark: Lark) -> str:
+    """Returns the expression of a tool's arguments. A GrammarError names a strict tool that has keywords which can't be
+    demanded of Python's words."""
+    return _Values(tool, lark).fields(tool.parameters, lambda key: quoted(f"{key}="))
 
 
-class _Rules:
-    """Writes rules whose names begin with a prefix."""
+class _Values:
+    """Writes the expressions of one tool's values."""
 
-    def __init__(self, prefix: str, tool: Tool) -> None:
-        self._prefix = prefix
+    def __init__(self, tool: Tool, lark: Lark) -> None:
         self._tool = tool
-        self._rules: list[str] = []
+        self._lark = lark
         self._of_references: dict[str, str] = {}
-        self._number = 0
 
-    def arguments(self) -> tuple[str, list[str]]:
-        expression = self._fields(self._tool.parameters, lambda key: quoted(f"{key}="))
-        return expression, [*self._rules, *self._any()]
-
-    def _any(self) -> list[str]:
-        """Returns the rules of a value of any kind, under this tool's names."""
-        name = f"{self._prefix}_{_ANY_RULE}"
-        if not any(name in rule for rule in self._rules):
-            return []
-        listed = f'"[" ({name} (", " {name})*)? "]"'
-        pair = f'{_STRING} ": " {name}'
-        return [f'{name}: {_STRING} | {_NUMBER} | "True" | "False" | "None" | {listed} | '
-                f'"{{" ({pair} (", " {pair})*)? "}}"']
-
-    def _define(self, expression: str) -> str:
-        """Returns the name of a new rule."""
-        self._number += 1
-        if self._number > _MAX_RULES:
-            raise refused(self._tool, "the schema is too large for this model's calls")
-        name = f"{self._prefix}_v{self._number}"
-        self._rules.append(f"{name}: {expression}")
-        return name
-
-    def _fields(self, schema: dict[str, Any], written: Callable[[str], str]) -> str:
+    def fields(self, schema: dict[str, Any], written: Callable[[str], str]) -> str:
         """Returns the expression of the properties of an object, in their order; those that are not required may be
         left out."""
         properties = schema.get("properties")
@@ -71,16 +45,16 @@ class _Rules:
         for key, inner in reversed(properties.items()):
             field = f"{written(key)} {self._value(inner)}"
             if key in required:
-                first, later = self._define(f"{field} {later}"), self._define(f'", " {field} {later}')
+                first, later = self._lark.rule(f"{field} {later}"), self._lark.rule(f'", " {field} {later}')
             else:
-                first = self._define(f"({field} {later} | {first})" if first else f"({field} {later})?")
-                later = self._define(f'(", " {field})? {later}')
+                first = self._lark.rule(f"({field} {later} | {first})" if first else f"({field} {later})?")
+                later = self._lark.rule(f'(", " {field})? {later}')
         return first
 
     def _value(self, schema: Any) -> str:
         """Returns the expression of a value."""
         if not isinstance(schema, dict):
-            return f"{self._prefix}_{_ANY_RULE}"
+            return self._any()
         if "$ref" in schema:
             return self._reference(schema["$ref"])
         choices = schema.get("enum", [schema["const"]] if "const" in schema else None)
@@ -97,32 +71,42 @@ class _Rules:
     def _of_kind(self, kind: object, schema: dict[str, Any]) -> str:
         match kind:
             case "string":
-                return _STRING
+                return self._string
             case "integer" | "number":
                 bounds = {key: value for key, value in schema.items() if key in _BOUNDS}
-                return f"%json {value_schema(self._tool, {'type': kind, **bounds})}"
+                return self._lark.rule(f"%json {value_schema(self._tool, {'type': kind, **bounds})}")
             case "boolean":
                 return '"True" | "False"'
             case "null":
                 return '"None"'
             case "array":
-                item = self._define(self._value(schema.get("items")))
+                item = self._lark.rule(self._value(schema.get("items")))
                 return f'"[" ({item} (", " {item})*)? "]"'
             case "object" if isinstance(schema.get("properties"), dict):
-                fields = self._fields(schema, lambda key: quoted(json.dumps(key, ensure_ascii=False) + ": "))
+                fields = self.fields(schema, lambda key: quoted(json.dumps(key, ensure_ascii=False) + ": "))
                 return f'"{{" {fields} "}}"'
             case "object":
                 value = self._value(schema.get("additionalProperties"))
-                pair = f'{_STRING} ": " {value}'
+                pair = f'{self._string} ": " {value}'
                 return f'"{{" ({pair} (", " {pair})*)? "}}"'
-        return f"{self._prefix}_{_ANY_RULE}"
+        return self._any()
+
+    def _any(self) -> str:
+        listed = f'"[" ({_ANY} (", " {_ANY})*)? "]"'
+        pair = f'{self._string} ": " {_ANY}'
+        self._lark.define(_ANY, f'{self._string} | {_NUMBER} | "True" | "False" | "None" | {listed} | '
+                                f'"{{" ({pair} (", " {pair})*)? "}}"')
+        return _ANY
+
+    @property
+    def _string(self) -> str:
+        return self._lark.rule(_STRING)
 
     def _reference(self, reference: Any) -> str:
         """Returns the rule of what a reference points at, which may refer to itself."""
         if reference not in self._of_references:
-            self._number += 1
-            name = self._of_references[reference] = f"{self._prefix}_r{self._number}"
-            self._rules.append(f"{name}: {self._value(resolved(reference, self._tool.parameters))}")
+            name = self._of_references[reference] = self._lark.reserved()
+            self._lark.define(name, self._value(resolved(reference, self._tool.parameters)))
         return self._of_references[reference]
 
     def _check(self, schema: dict[str, Any]) -> None:

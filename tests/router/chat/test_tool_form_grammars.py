@@ -12,7 +12,7 @@ from penstock.router.chat.tools import Offer, Tool
 from penstock.router.chat.tools_families import FORMATS, named_format
 from penstock.router.chat.tools_format import NAME, CallFormat, Keywords, Tagged
 from penstock.router.chat.tools_grammar import tools_grammar
-from penstock.router.grammar.compiler import GrammarCompiler
+from penstock.router.grammar.compiler import MAX_SOURCE, GrammarCompiler
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.grammar.spec import GrammarSpec
 from tests.router.chat.tool_calls import (
@@ -59,6 +59,20 @@ async def test_calls_as_models_write_them_are_accepted(compiler: GrammarCompiler
         text = written(form, *calls)
         assert await accepted(compiler, form, list(offer_of(tools).tools), text, text + "x", text[:-1], "No.") == [
             True, False, False, False], text
+        free = await compiler.compile(tools_grammar(form, offer_of(tools)))
+        prose = form.prose.removeprefix(form.opened)
+        before = f"{prose}So:\n{form.opened}" if form.marker else ""
+        texts = [text, before + text, f"{prose}No.", before + text + "x"]
+        assert [accepts(free, each) for each in texts] == [True, True, True, False], text
+
+
+def test_many_tools_fit_into_a_grammar() -> None:
+    kinds = ("string", "integer", "object", "boolean", "array")
+    schema = {"type": "object", "required": ["p0"],
+              "properties": {f"p{number}": {"type": kind} for number, kind in enumerate(kinds)}}
+    tools = tuple(Tool(f"tool_{number}", None, schema) for number in range(128))
+    for form in FORMATS:
+        assert len(tools_grammar(form, Offer(tools)).source) < MAX_SOURCE, form.models
 
 
 SCHEMA: dict[str, Any] = {
