@@ -11,6 +11,8 @@ _HALVES = tuple(sum(1 << token_id for token_id in range(PLAIN, VOCAB) if token_i
 class PlaceGrammar:
     """Ends after `length` tokens. Every fourth is forced, the others may be even ones, or odd ones, in turns."""
 
+    num_free = 0                         # it binds an answer from its first token on
+
     def __init__(self, kind: int, length: int) -> None:
         self.kind = kind
         self.length = length
