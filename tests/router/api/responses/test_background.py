@@ -7,7 +7,6 @@ import openai
 import pytest
 from sqlalchemy import update
 
-from penstock.router.store import leases
 from penstock.router.store.response_leases import ResponseLeases
 from penstock.router.store.tables import RESPONSES
 from tests.eventually import until
@@ -83,15 +82,12 @@ async def test_what_is_refused_at_once(keeping: Keeping, fields: dict[str, Any])
 
 
 @with_both
-async def test_another_router_goes_on(
-    start_keeping: StartKeeping, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_another_router_goes_on(start_keeping: StartKeeping) -> None:
     """With the same events, wherever the first one has died."""
     waiting = await start_keeping(has_runner=False, make_fleet=SeededFleet)
     made = await waiting.create(background=True, temperature=1.0)
     lease = await ResponseLeases(waiting.store.database, "dead").claim(())
     assert lease is not None
-    monkeypatch.setattr(leases, "LEASE_SECONDS", 0.0)
     alive = await start_keeping("alive", make_fleet=SeededFleet)
     assert (await alive.client.responses.retrieve(made.id)).status == "queued"
     async with alive.store.database.writing() as connection:
