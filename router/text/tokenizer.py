@@ -44,6 +44,8 @@ class Tokenizer:
         self._special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
         self._num_ids = max(tokenizer.get_vocab().values(), default=-1) + 1
         self._texts: dict[int, str] = {}
+        self._marks: dict[str, dict[str, int]] = {}
+        """By text; some models have tens of thousands of added tokens."""
         self._threads = DaemonThreads(num_workers, "tokenizer")
         self._file = file
         self._long_texts = LongTexts(self._opened, num_workers)
@@ -146,8 +148,11 @@ class Tokenizer:
     def marks(self, text: str) -> dict[str, int]:
         """Returns the marks whose texts are parts of `text`, with their ids: special tokens, and added ones in angle
         brackets, which grammars can allow by their ids alone."""
-        return {part: token_id for part, token_id in self._id_of_added.items() if part and part in text and (
-            token_id in self._special_ids or (part.startswith("<") and part.endswith(">")))}
+        if text not in self._marks:
+            self._marks[text] = {
+                part: token_id for part, token_id in self._id_of_added.items() if part and part in text and (
+                    token_id in self._special_ids or (part.startswith("<") and part.endswith(">")))}
+        return self._marks[text]
 
     def most_memory(self, longest: int) -> int:
         """Returns how many bytes processes take at the most for texts of up to `longest` bytes."""

@@ -43,6 +43,7 @@ async def test_encode_and_decode(tokenizer: Tokenizer) -> None:
     assert not tokenizer.is_special(ids[0])
     assert tokenizer.special_id("<|im_end|>") == 2
     assert tokenizer.special_id("a") is None
+    assert tokenizer.marks("a<|im_end|>\n") == tokenizer.marks("a<|im_end|>\n") == {"<|im_end|>": 2}
 
 
 async def split(tokenizer: Tokenizer, text: str) -> list[dict[str, Any]]:
