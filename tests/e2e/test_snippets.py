@@ -25,6 +25,8 @@ from tests.paths import DEMO_MODEL, ROOT
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 LANGUAGES = {"bash", "python", "sh", "yaml", "json", "ini", "text"}
 """`text` is a picture or a program's output, `ini` a unit of systemd; these are not read."""
+FENCED = re.compile(r"^(?P<fence>`{3,})(?P<language>.*)\n(?P<snippet>(?s:.*?))^(?P=fence)$", re.MULTILINE)
+"""A snippet between fences; those of one that has fences in it are longer."""
 NOT_RUN = {
     "apt-get": "changes the machine",
     "cd": "goes where another program, below, is called",
@@ -48,16 +50,17 @@ def snippets(*languages: str) -> Iterator[Any]:
     """Gives the snippets of all pages in one of these languages, named by page and line."""
     for page in PAGES:
         text = page.read_text()
-        for found in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
-            if found[1] in languages:
+        for found in FENCED.finditer(text):
+            if found["language"] in languages:
                 line = text.count("\n", 0, found.start()) + 1
-                yield pytest.param(found[1], found[2], id=f"{page.name}:{line}")
+                yield pytest.param(found["language"], found["snippet"], id=f"{page.name}:{line}")
 
 
 def test_every_snippet_has_a_language() -> None:
     for page in PAGES:
-        opened = re.findall(r"^```(.*)$", page.read_text(), re.MULTILINE)[::2]
-        assert set(opened) <= LANGUAGES, page.name
+        text = page.read_text()
+        assert {found["language"] for found in FENCED.finditer(text)} <= LANGUAGES, page.name
+        assert "```" not in FENCED.sub("", text), page.name
 
 
 @pytest.mark.parametrize(("language", "snippet"), [*snippets("bash", "python")])

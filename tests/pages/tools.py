@@ -60,4 +60,5 @@ def _arguments(form: CallFormat) -> str:
 
 def _example(form: CallFormat) -> str:
     call = written(form, ("weather", {"city": "Rome", "days": 2}))
-    return f"{form.models}:\n\n```text\n{form.opened}{call.strip()}\n```\n"
+    fence = "````" if "```" in call else "```"
+    return f"{form.models}:\n\n{fence}text\n{form.opened}{call.strip()}\n{fence}\n"

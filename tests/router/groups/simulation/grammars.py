@@ -16,6 +16,7 @@ class PlaceGrammar:
     def __init__(self, kind: int, length: int) -> None:
         self.kind = kind
         self.length = length
+        self.num_free = 0
 
     def allowed(self, place: int) -> int:
         """Returns the set of the tokens that may be there, as bits."""
