@@ -18,7 +18,7 @@ from penstock.router.grammar.compiler import expression
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.grammar.spec import GrammarSpec
 
-_BARE = re.compile(r"[\w./$@-]+")
+_BARE = re.compile(r"[\w.\/$@-]+")
 """Names that a format can have without quotes."""
 
 
@@ -58,7 +58,7 @@ def _marked(
     if form is not None:
         return f"{prose} form | {first}", [f"form: {expression(form)}"]
     start = f"{prose} TEXT | {prose} {lark.until('TEXT', marker)} {after_marker}" + (f" | {first}" if opened else "")
-    return start, [f"TEXT: {ANY_TEXT}"]
+    return start, [f"TEXT: {ANY_TEXT}{lark.without(marker)}"]
 
 
 def _bare(
@@ -74,7 +74,7 @@ def _bare(
         return f"TEXT | OPENING named {rest}", [
             f"TEXT: {ANY_TEXT} & ~/{opening}(.|\\n)*/", f"OPENING: /{opening}/"]
     opened = " | ".join(f"/{opening}{regex(name)}/ {arguments}" for name, arguments in calls.items())
-    return f"TEXT | opened {rest}", [rf"TEXT: {ANY_TEXT} & ~/{opening}[\w.]+\((.|\n)*/", f"opened: {opened}"]
+    return f"TEXT | opened {rest}", [rf"TEXT: {ANY_TEXT} & ~/{opening}{_BARE.pattern}\((.|\n)*/", f"opened: {opened}"]
 
 
 def _name_parts(call_format: CallFormat) -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """Texts of call formats as parts of a grammar in Lark's notation."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import orjson
 
@@ -27,9 +27,12 @@ class Lark:
         """Returns the expression of a text, which may have holes for ids; nothing if it is empty."""
         return " ".join(self._expressions(text))
 
-    def until(self, terminal: str, close: str, pad: str = "") -> str:
+    def until(self, terminal: str, close: str, pad: str = "", follows: Sequence[str] = ()) -> str:
         """Returns the rule of a text of this terminal up to the first `close`. `pad` is white space before it, where
-        that is no such token."""
+        that is no such token. The text has no `close` with one of `follows` behind it, by which a reader would take it
+        for the end."""
+        if close in self._mark_ids or pad:
+            terminal = self.terminal(terminal + self.without(close, follows))
         if close in self._mark_ids:
             return self.rule(f"{terminal} {self.text(close)}")
         return self.rule(f"{terminal} {quoted(pad + close)}", "[lazy]")
@@ -61,9 +64,10 @@ class Lark:
     def _name(self, prefix: str, attributes: str, expression: str) -> str:
         return self._names.setdefault((attributes, expression), f"{prefix}{len(self._names)}")
 
-    def without(self, close: str) -> str:
-        """Returns the further condition on a text up to `close`: not to have that in it."""
-        return "" if close in self._mark_ids else f" & ~/(.|\\n)*{regex(close)}(.|\\n)*/"
+    def without(self, close: str, follows: Sequence[str] = ()) -> str:
+        """Returns the further condition on a text: not to have `close` in it, with one of `follows` behind it."""
+        behind = rf"\s*({'|'.join(map(regex, follows))})" if follows else ""
+        return f" & ~/(.|\\n)*{regex(close)}{behind}(.|\\n)*/"
 
     def _expressions(self, text: str) -> Iterator[str]:
         place = 0

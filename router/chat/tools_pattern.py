@@ -27,8 +27,8 @@ _WORD = re.compile(rf'[{HOLES}]|</?[^\s<>"={HOLES}]*>|\[\w+\]|"\w+"|```\w*|\w+|\
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _HOLES = {
     NAME: _STRING, QUOTED_ID: _STRING, WORD: re.compile(r"""[^\s<>\[\]{}()"'=|,:;]+"""), ID: re.compile(r"[\w.:-]+"),
-    NUMBER: re.compile(r"\d+"), KEY: re.compile(r'[^<>"\n]+'), KIND: re.compile(r"\w+"),
-    IDENTIFIER: re.compile(r"[^\W\d]\w*")}
+    NUMBER: re.compile(r"\d+"), KEY: re.compile(rf'[^<>"\n{HOLES}]+'), KIND: re.compile(r"\w+"),
+    IDENTIFIER: re.compile(r"(?!\d)[\w$@][\w$@./-]*")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +114,11 @@ def _hole(hole: str, text: str, start: int) -> tuple[int, str] | NoMatch:
         return found.end(), orjson.loads(found[0])
     except orjson.JSONDecodeError:
         return NoMatch.NEVER
+
+
+def fits(hole: str, text: str) -> bool:
+    """Tells whether a hole can have this text."""
+    return _HOLES[hole].fullmatch(text) is not None and text == text.strip()
 
 
 @cache

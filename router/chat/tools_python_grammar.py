@@ -5,13 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.router.chat.tools import Tool
+from penstock.router.chat.tools_format import IDENTIFIER
 from penstock.router.chat.tools_lark import Lark, quoted
-from penstock.router.chat.tools_schemas import refused, value_schema
-from penstock.router.chat.tools_types import resolved
+from penstock.router.chat.tools_schemas import check_keywords, refused, value_schema, writable
+from penstock.router.chat.tools_types import TOLD, properties_of, required_of, resolved
 from penstock.router.grammar.matcher import GrammarError
 
-_ANNOTATIONS = {"title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly",
-                "$comment", "$schema", "$defs", "definitions", "additionalProperties"}
+_ANNOTATIONS = TOLD | {"$schema", "$id", "$defs", "definitions", "additionalProperties"}
 _STRING = r'''/"([^"\\\x00-\x1f]|\\["'\\nrt])*"|'([^'\\\x00-\x1f]|\\["'\\nrt])*'/'''
 _BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
 """Keywords of numbers, which stand as in JSON."""
@@ -23,7 +23,9 @@ _ANY = "python_value"
 def python_expression(tool: Tool, lark: Lark) -> str:
     """Returns the expression of a tool's arguments. A GrammarError names a strict tool that has keywords which can't be
     demanded of Python's words."""
-    return _Values(tool, lark).fields(tool.parameters, lambda key: quoted(f"{key}="))
+    check_keywords(tool, _ANNOTATIONS | {"type", "properties", "required"})
+    properties = writable(tool, IDENTIFIER)
+    return _Values(tool, lark).fields({**tool.parameters, "properties": properties}, lambda key: quoted(f"{key}="))
 
 
 class _Values:
@@ -37,12 +39,9 @@ class _Values:
     def fields(self, schema: dict[str, Any], written: Callable[[str], str]) -> str:
         """Returns the expression of the properties of an object, in their order; those that are not required may be
         left out."""
-        properties = schema.get("properties")
-        properties = properties if isinstance(properties, dict) else {}
-        required = [key for key in schema.get("required") or () if isinstance(key, str)]
-        properties = {**properties, **{key: {} for key in required if key not in properties}}
+        required = required_of(schema)
         later, first = "", ""  # what may stand behind a field, and where none stands yet
-        for key, inner in reversed(properties.items()):
+        for key, inner in reversed(properties_of(schema).items()):
             field = f"{written(key)} {self._value(inner)}"
             if key in required:
                 first, later = self._lark.rule(f"{field} {later}"), self._lark.rule(f'", " {field} {later}')
@@ -55,7 +54,7 @@ class _Values:
         """Returns the expression of a value."""
         if not isinstance(schema, dict):
             return self._any()
-        if "$ref" in schema:
+        if isinstance(schema.get("$ref"), str):
             return self._reference(schema["$ref"])
         choices = schema.get("enum", [schema["const"]] if "const" in schema else None)
         if isinstance(choices, list) and choices:
@@ -102,7 +101,7 @@ class _Values:
     def _string(self) -> str:
         return self._lark.rule(_STRING)
 
-    def _reference(self, reference: Any) -> str:
+    def _reference(self, reference: str) -> str:
         """Returns the rule of what a reference points at, which may refer to itself."""
         if reference not in self._of_references:
             name = self._of_references[reference] = self._lark.reserved()

@@ -78,6 +78,28 @@ class ObjectReader:
         return None
 
 
+class Quotes:
+    """Follows a value in pieces, and tells whether it is within a string of a JSON array or object."""
+
+    _MARKS = re.compile(r'"|\\.?', re.DOTALL)
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self._is_json: bool | None = None
+        self._is_escaped = False
+
+    def push(self, piece: str) -> None:
+        if self._is_json is None and (begin := piece.lstrip()[:1]):
+            self._is_json = begin in "[{"
+        if not self._is_json or not piece:
+            return
+        start, self._is_escaped = int(self._is_escaped), False
+        for mark in self._MARKS.finditer(piece, start):
+            if mark[0] == '"':
+                self.is_open = not self.is_open
+            self._is_escaped = mark[0] == "\\"
+
+
 class RawReader:
     """Reads a text of any form behind the white space `lead` and up to the text `close`, which it leaves."""
 

@@ -1,12 +1,14 @@
 """The schemas of tools as they stand in grammars: prepared, and checked once."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Any
 
 import orjson
 
 from penstock.router.chat.tools import Tool
+from penstock.router.chat.tools_pattern import fits
+from penstock.router.chat.tools_types import properties_of, required_of
 from penstock.router.grammar.compiler import MAX_SOURCE, check_schema
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.grammar.schema import prepare
@@ -35,6 +37,23 @@ def value_schema(tool: Tool, schema: Mapping[str, Any]) -> str:
 def refused(tool: Tool, reason: object) -> GrammarError:
     """Returns the error of a tool that can't be offered as it is."""
     return GrammarError(f"the parameters of the function {tool.name!r}: {reason}")
+
+
+def writable(tool: Tool, hole: str) -> dict[str, Any]:
+    """Returns the properties whose names a hole of the model's calls can have. Raises GrammarError where others are
+    required, or the tool is strict."""
+    properties = properties_of(tool.parameters)
+    others = [key for key in properties if not fits(hole, key)]
+    for key in others if tool.is_strict else set(others).intersection(required_of(tool.parameters)):
+        raise refused(tool, f"this model's calls can't have a parameter of the name {key!r:.80}")
+    return {key: schema for key, schema in properties.items() if key not in others}
+
+
+def check_keywords(tool: Tool, known: Collection[str]) -> None:
+    """Refuses a strict tool whose parameters have other keywords than those that the model's form of calls binds."""
+    unknown = [key for key in tool.parameters if key not in known]
+    if unknown and tool.is_strict:
+        raise refused(tool, f"`{min(unknown)}` is not supported for the parameters of this model's calls")
 
 
 def without_operators(json: str) -> str:

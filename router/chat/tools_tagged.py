@@ -6,7 +6,7 @@ from typing import Any
 from penstock.router.chat.tools_format import KEY, Tagged
 from penstock.router.chat.tools_literals import escaped
 from penstock.router.chat.tools_pattern import MAX_HEADER, Match, NoMatch, match_within
-from penstock.router.chat.tools_readers import Read, State, held_back
+from penstock.router.chat.tools_readers import Quotes, Read, State, held_back
 from penstock.router.chat.tools_types import OTHERS, STRING, Types, property_types, typed
 
 MAX_LOOK = 256
@@ -15,7 +15,8 @@ MAX_LOOK = 256
 
 class TaggedReader:
     """Reads parameters. A string is given as it comes, any other value as soon as it is whole. A closing tag counts
-    where another parameter or the end of the call follows, so that strings may have tags in them."""
+    where another parameter or the end of the call follows, and not within a string of an array or object, so that
+    strings may have tags in them."""
 
     def __init__(self, form: Tagged, closes: Sequence[str], schema: Mapping[str, Any]) -> None:
         """Takes the patterns that begin the text behind all parameters."""
@@ -28,6 +29,7 @@ class TaggedReader:
         self._is_padded = False
         self._held: list[str] = []
         """The pieces of a value that is no string."""
+        self._quotes = Quotes()
         self._opening = "{"
 
     def read(self, text: str) -> Read:
@@ -86,11 +88,11 @@ class TaggedReader:
             return end
         behind = tag + len(form.shut)
         found = match_within(MAX_LOOK, self._follows, text, behind)
-        if found is NoMatch.NEVER:
-            self._take(text[place:behind], written)
-            return behind
         end = tag - len(form.pad) if text[place:tag].endswith(form.pad) else tag
         self._take(text[place:end], written)
+        if found is NoMatch.NEVER or self._quotes.is_open:
+            self._take(text[end:behind], written)
+            return behind
         if found is NoMatch.NOT_YET and not is_last:
             return end
         self._close(written)
@@ -99,6 +101,8 @@ class TaggedReader:
     def _take(self, piece: str, written: list[str]) -> None:
         if self._types != STRING:
             self._held.append(piece)
+            if "string" not in (self._types or ()):
+                self._quotes.push(piece)
         elif piece:
             written.append(escaped(piece))
 
@@ -106,4 +110,5 @@ class TaggedReader:
         assert self._types is not None
         written.append('"' if self._types == STRING else typed("".join(self._held), self._types))
         self._held.clear()
+        self._quotes = Quotes()
         self._types = None

@@ -30,6 +30,8 @@ Whatever the form is, clients get the same: a name, and arguments that are JSON.
 - A closing tag counts where another parameter or the call's end follows. So strings may have tags in them.
 - An id of a call that the model wrote itself (Kimi's, Mistral's) is the id that clients get.
 - Models whose names stand without quotes can call functions whose names have letters, digits and `./$@_-`.
+- Names of parameters have no quotes and angle brackets where they stand in tags, and the characters above in Python. A
+  parameter of another name is left out; a tool that requires it, or is strict, is refused.
 - Custom tools (of [responses](responses.md)) have one parameter, `input`, whose text comes raw. A grammar binds it
   where the form has a mark behind the arguments, or tags around them.
 

@@ -1,13 +1,15 @@
 """Grammars of calls in each family's own form: what they accept, what they refuse, and that it is read as it was
 meant."""
 
+import dataclasses
 import random
 from collections.abc import Iterator
 from typing import Any
 
+import jsonschema
 import pytest
 
-from penstock.router.chat.deltas import Arguments
+from penstock.router.chat.deltas import Arguments, CallBegin
 from penstock.router.chat.tools import Offer, Tool
 from penstock.router.chat.tools_families import FORMATS, named_format
 from penstock.router.chat.tools_format import NAME, CallFormat, Keywords, Tagged
@@ -18,11 +20,13 @@ from penstock.router.grammar.spec import GrammarSpec
 from tests.router.chat.tool_calls import (
     WORDS,
     calls_of,
+    content_of,
     draw_calls,
     draw_tools,
     offer_of,
     one,
     parse,
+    words_of,
     written,
 )
 from tests.router.grammar.grammar_driver import accepts, draw, make_compiler
@@ -114,7 +118,89 @@ async def test_answers_drawn_from_a_grammar_are_read(compiler: GrammarCompiler, 
     assert num_read
 
 
+BOUND = Tool("edit", None, {
+    "type": "object", "required": ["path", "any"], "additionalProperties": False, "properties": {
+        "path": {"type": "string"}, "n": {"type": "integer"}, "text": {"type": ["string", "null"]}, "any": {},
+        "list": {"type": "array", "items": {"type": "string"}}, "map": {"type": "object"},
+        "one": {"enum": ["a", 1, None, "b c"]}, "is": {"type": ["boolean", "null"]}}})
+
+
+@pytest.mark.parametrize("is_marked", [False, True])
+@pytest.mark.parametrize("models", OF)
+async def test_texts_of_the_form_in_values(compiler: GrammarCompiler, models: str, is_marked: bool) -> None:
+    """A model may write tags, marks and calls as texts: each call is read as the grammar has it for all that."""
+    form, dice = OF[models], random.Random(models)
+    mark_ids = {form.marker: 1} if is_marked and form.marker != form.opened else {}
+    call = one(form, "edit", {"path": "x", "any": 1, "n": 2})
+    words = [*words_of(form), form.begin, call, one(form, "other", {}), written(form, ("other", {})), " ", "\n"]
+    if isinstance(form.arguments, Tagged):
+        words += [call[call.rindex(form.arguments.shut):], " " + call[call.index(form.arguments.shut):]]
+    for must_call in (False, True):
+        offer = Offer((BOUND,), must_call)
+        grammar = await compiler.compile(tools_grammar(form, offer, mark_ids))
+        for _ in range(5):
+            text = draw(grammar, dice, 120, words)
+            if text is None:
+                continue
+            deltas = parse(form, text.replace("<|im_start|>", form.marker), offer=offer)
+            calls = calls_of(deltas)
+            assert len(calls) == sum(isinstance(delta, CallBegin) for delta in deltas), text
+            for name, arguments in calls:
+                assert name == "edit"
+                jsonschema.validate(arguments, BOUND.parameters)
+            assert not must_call or (calls and not content_of(deltas)), text
+
+
+@pytest.mark.parametrize("value", [
+    'a</parameter>\n</function>', 'a</parameter> <parameter=n>\n1', 'a</parameter>\n</tool_call>'])
+async def test_a_text_that_would_be_an_end_is_none_of_a_string(compiler: GrammarCompiler, value: str) -> None:
+    texts = [written(XML, ("edit", {"path": text, "any": 1})) for text in ("</parameter> <b>", value)]
+    assert await accepted(compiler, XML, [BOUND], *texts) == [True, False]
+    listed = written(XML, ("edit", {"path": "", "any": 1, "list": [value.replace("\n", " "), "\\"]}))
+    assert await accepted(compiler, XML, [BOUND], listed) == [True]
+    for pieces in ([listed], list(listed)):
+        assert calls_of(parse(XML, *pieces, offer=Offer((BOUND,))))[0][1]["list"] == [value.replace("\n", " "), "\\"]
+
+
+FREE_KEYS = ("a-b", "$f", "a.b", "@type")
+
+
+@pytest.mark.parametrize("key", [*FREE_KEYS, "a b", "a>b", 'a"b', "", " a ", "1", "a\nb", "a=b"])
+@pytest.mark.parametrize("name", ["pythonic", "qwen3_coder", "deepseek_v32", "glm45", "hermes"])
+async def test_names_of_parameters(compiler: GrammarCompiler, name: str, key: str) -> None:
+    """Those that calls can't have are left out or refused, and never demanded."""
+    form = named_format(name, "")
+    tool = Tool("f", None, {"properties": {"x": {"type": "string"}, key: {"type": "string"}}, "required": [key]})
+    call, other = ("f", {key: "v"}), written(form, ("f", {"x": "v"}))
+    if key in FREE_KEYS or name == "hermes" or (key in ("1", "a b", "a=b") and name != "pythonic"):
+        assert await accepted(compiler, form, [tool], written(form, call), other) == [True, False]
+        assert calls_of(parse(form, written(form, call), offer=Offer((tool,)))) == [call]
+        return
+    lax = Tool("f", None, {"properties": tool.parameters["properties"]})
+    assert await accepted(compiler, form, [lax], other) == [True]
+    for each in (tool, dataclasses.replace(lax, is_strict=True)):
+        with pytest.raises(GrammarError, match="can't have a parameter of the name"):
+            tools_grammar(form, Offer((each,)))
+
+
+@pytest.mark.parametrize("schema", [
+    {"properties": {"a": {"$ref": []}}}, {"properties": {"a": {"$ref": {}}}}, {"properties": {"a": {}}, "required": 5},
+    {"properties": {"a": {"type": "string", "enum": 5}}}, {"properties": {"a": {"type": "string", "enum": []}}},
+    {"properties": {"a": {"type": "string", "minLength": "0}/ | /x"}}}, {"properties": []},
+    {"properties": {"a": {"type": "object", "properties": {"x": {}}, "required": 7}}},
+    {"properties": {"a": {"anyOf": [1, {}]}}}, {"properties": {"a": {"type": {}}}}, {"$defs": 5}], ids=str)
+@pytest.mark.parametrize("name", ["pythonic", "qwen3_coder", "deepseek_v32", "hermes"])
+async def test_schemas_of_no_form_bind_nothing(compiler: GrammarCompiler, name: str, schema: Any) -> None:
+    form = named_format(name, "")
+    await compiler.compile(tools_grammar(form, Offer((Tool("f", None, schema),), must_call=True)))
+
+
 @pytest.mark.parametrize(("schema", "good", "bad"), [
+    ({"type": ["string", "null"], "enum": ["a", None]}, ["a", "null"], ["b", '"a"']),
+    ({"anyOf": [{"$ref": "#/$defs/e"}, {"type": "null"}]}, ["a", "null"], ["c", "1"]),
+    ({"$ref": "#/$defs/e", "description": "It."}, ["a", "b"], ["c"]),
+    ({"allOf": [{"$ref": "#/$defs/e"}]}, ["a"], ["c"]),
+    ({"enum": ["a", 1, {"b": 2}]}, ["a", "1", '{"b":2}'], ["2", "b"]),
     ({"enum": ["a", "b"]}, ["a"], ["c", "a b", ""]), ({"const": "a<b"}, ["a<b"], ["a"]),
     ({"type": "string", "pattern": "^[a-c]+$"}, ["abc"], ["abd", ""]),
     ({"type": "string", "pattern": "b"}, ["abc", "b\n"], ["acd"]),
@@ -123,7 +209,8 @@ async def test_answers_drawn_from_a_grammar_are_read(compiler: GrammarCompiler, 
     ({"type": ["string", "null"]}, ["null", "x"], []), ({"type": "integer", "maximum": 9}, ["5"], ["10", "a"]),
 ], ids=str)
 async def test_strings_between_tags(compiler: GrammarCompiler, schema: Any, good: list[str], bad: list[str]) -> None:
-    tool = Tool("f", None, {"properties": {"a": schema}, "required": ["a"]}, is_strict=True)
+    tool = Tool("f", None, {"properties": {"a": schema}, "required": ["a"], "$defs": {"e": {"enum": ["a", "b"]}}},
+                is_strict=True)
     texts = [f"<tool_call>\n<function=f>\n<parameter=a>\n{text}\n</parameter>\n</function>\n</tool_call>"
              for text in (*good, *bad)]
     assert await accepted(compiler, XML, [tool], *texts) == [True] * len(good) + [False] * len(bad)

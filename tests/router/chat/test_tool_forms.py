@@ -1,6 +1,7 @@
 """Every format: random calls, written by its description, are read as they were meant, however the text is cut."""
 
 import random
+import time
 from typing import get_args
 
 import pytest
@@ -10,6 +11,7 @@ from penstock.router.chat.tools import Offer, Tool
 from penstock.router.chat.tools_families import FORMATS, NAMES, named_format
 from penstock.router.chat.tools_format import CallFormat
 from penstock.router.chat.tools_parser import CallParser
+from penstock.router.chat.tools_types import ALL, types_of
 from penstock.system.settings import ServerSettings
 from tests.router.chat.tool_calls import (
     calls_of,
@@ -107,6 +109,13 @@ def test_values_as_text_have_the_types_of_the_schema(schema: object, value: str,
     expected = f'{{"a": {expected}}}'
     for pieces in ([text], list(text)):
         assert parse(XML, *pieces, offer=offer) == [CallBegin(0, "f"), Arguments(0, expected), CallEnd(0)]
+
+
+def test_types_of_schemas_that_refer_to_each_other_take_little_time() -> None:
+    schema = {"properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}] * 50}}}
+    start = time.process_time()
+    assert types_of(schema["properties"]["a"], schema) == ALL
+    assert time.process_time() - start < 1
 
 
 def test_strings_come_as_they_are_written() -> None:

@@ -1,6 +1,7 @@
 """Grammars driven as a model would: texts pushed token by token, and answers drawn from the masks."""
 
 import random
+from collections.abc import Sequence
 
 import tokenizers
 
@@ -46,13 +47,20 @@ async def accepts_of(compiler: GrammarCompiler, spec: GrammarSpec | None, *texts
     return [accepts(grammar, text) for text in texts]
 
 
-def draw(grammar: Grammar, dice: random.Random, max_tokens: int) -> str | None:
+def draw(grammar: Grammar, dice: random.Random, max_tokens: int, words: Sequence[str] = ()) -> str | None:
     """An answer of tokens drawn from the masks, what closes strings and brackets more often than not; None if it is not
-    complete after `max_tokens`."""
+    complete after `max_tokens`. It has some of the words, as far as the masks allow them."""
     matcher = grammar.start()
     token_ids: list[int] = []
+    word: list[int] = []
     while not matcher.is_complete and len(token_ids) < max_tokens:
-        token_id = _draw_token(matcher.mask(), dice)
+        mask = matcher.mask()
+        if words and not word and dice.random() < 0.25:
+            word = TOKENIZER.encode(dice.choice(words), add_special_tokens=False).ids
+        if word and allows(mask, word[0]):
+            token_id, *word = word
+        else:
+            token_id, word = _draw_token(mask, dice), []
         if token_id == EOS_ID:
             return TOKENIZER.decode(token_ids, skip_special_tokens=False)
         matcher.push(token_id)
