@@ -59,8 +59,7 @@ class GrammarCompiler:
         if isinstance(spec, ThinkingSpec):
             behind = None if spec.kind == "any" else await self.compile(GrammarSpec(spec.kind, spec.source))
             return await asyncio.wrap_future(self._threads.submit(self._begin, spec.thinking, behind))
-        if len(spec.source) > MAX_SOURCE:
-            raise GrammarError(f"it must have at most {MAX_SOURCE} characters. Given: {len(spec.source)}")
+        _check_length(spec)
         compiling = self._grammars.get(spec)
         if compiling is None:
             compiling = self._grammars[spec] = self._threads.submit(self._compile, spec)
@@ -130,8 +129,14 @@ def _lark(spec: GrammarSpec) -> str:
     return LLMatcher.grammar_from_lark(source + _FREE_TOKENS)
 
 
+def _check_length(spec: GrammarSpec) -> None:
+    if len(spec.source) > MAX_SOURCE:
+        raise GrammarError(f"it must have at most {MAX_SOURCE} characters. Given: {len(spec.source)}")
+
+
 def expression(spec: GrammarSpec) -> str:
-    """Returns the grammar as the right side of a rule; GrammarError if its schema is not read."""
+    """Returns the grammar as the right side of a rule; GrammarError if it is too long, or its schema is not read."""
+    _check_length(spec)
     match spec.kind:
         case "any":
             return "/(?s:.*)/"

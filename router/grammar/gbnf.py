@@ -10,7 +10,10 @@ MAX_RULES = 1000
 """The most rules of a grammar. To read them takes a time that grows with their square, a second for so many; and the
 compiler follows a chain of some thousands of them down until its stack is exhausted."""
 RULE = re.compile(r"^[ \t]*[\w-]+[ \t]*::=", re.MULTILINE)
-_PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]|#[^\r\n]*|\.', re.DOTALL)
+_PIECE = re.compile(r'"(?:[^"\\]|\\.?)*(?:"|\Z)|\[(?:[^\]\\]|\\.?)*(?:\]|\Z)|#[^\r\n]*|\.', re.DOTALL)
+"""One that is not closed goes up to the end, so that nobody looks for its end from each place in it."""
+_BREAK = re.compile(r"\s+(\|?)")
+"""White space, with the sign of a further alternative behind it."""
 _SIGN = re.compile(r"\\u([0-9A-Fa-f]{4})|\\U([0-9A-Fa-f]{8})|\\.|[\x00-\x1f\x7f]", re.DOTALL)
 _OPERATOR = re.compile(r"\\.|[&~]|[\x00-\x1f\x7f]", re.DOTALL)
 _ANY = "[\\x00-\U0010ffff]"
@@ -19,10 +22,15 @@ _ANY = "[\\x00-\U0010ffff]"
 def to_lark(source: str) -> str:
     """Returns the grammar in Lark's notation. GrammarError says where it can't be read. May take a second."""
     try:
-        plain = re.sub(r"\s*\n\s*(?=\|)", " ", _PIECE.sub(_plain, source))
+        plain = _BREAK.sub(_joined, _PIECE.sub(_plain, source))
         return gbnf_to_lark(plain).removeprefix("%llguidance {}").lstrip()
     except Exception as error:  # it has one class for its own errors, and Python's where a text ends too early
-        raise GrammarError(f"it can't be read: {error}") from error
+        raise GrammarError(f"it can't be read: {error!s:.200}") from error
+
+
+def _joined(found: re.Match[str]) -> str:
+    """Returns white space without line breaks, which would end a rule, where an alternative of the rule follows."""
+    return " |" if found[1] and "\n" in found[0] else found[0]
 
 
 def _plain(piece: re.Match[str]) -> str:

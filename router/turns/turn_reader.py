@@ -40,7 +40,6 @@ class TurnReader:
         deltas = self._parser.push(text) if self._thinker is None else self._push(text, self._thinker)
         if event.ending is not None:
             deltas += self._parser.finish()
-            self.num_thinking_tokens += self._num_held
         if deltas and not self.form.is_plain:
             self.num_calls += sum(isinstance(delta, CallBegin) for delta in deltas)
         return deltas

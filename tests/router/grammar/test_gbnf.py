@@ -1,6 +1,11 @@
+import time
+from contextlib import suppress
+
 import pytest
 
+from penstock.router.grammar.compiler import MAX_SOURCE, expression
 from penstock.router.grammar.forms import parse_grammar
+from penstock.router.grammar.gbnf import to_lark
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.grammar.spec import GrammarSpec
 from tests.router.grammar.grammar_driver import accepts_of
@@ -52,3 +57,20 @@ async def test_one_that_is_none(compiler, source, sentence):
     with pytest.raises(GrammarError) as refusal:
         await compiler.compile(GrammarSpec("gbnf", source))
     assert sentence in str(refusal.value)
+
+
+@pytest.mark.parametrize("source", [
+    'root ::= "a"' + "\n" * 60_000 + '| "b"', 'root ::= "a"\n' + "#\n" * 30_000, "root ::= " + "[" * 60_000,
+    "root ::= " + '"\\"' * 20_000, 'root ::= "' + '\\"' * 30_000 + "\\"], ids=lambda source: source[9:20])
+def test_the_longest_is_read_in_linear_time(source):
+    """Python's lock is held meanwhile: nothing else runs."""
+    begin = time.process_time()
+    with suppress(GrammarError):
+        assert to_lark(source).startswith("start: ")
+    assert time.process_time() - begin < 1
+
+
+@pytest.mark.parametrize("kind", ["json", "gbnf", "lark", "regex"])
+def test_one_that_is_too_long_is_no_part_of_another(kind):
+    with pytest.raises(GrammarError, match=r"at most 65536 characters\. Given: 65537"):
+        expression(GrammarSpec(kind, " " * (MAX_SOURCE + 1)))

@@ -27,7 +27,7 @@ def read(form: AnswerForm, *texts: str) -> TurnReader:
 
 @pytest.mark.parametrize(("texts", "number"), [
     (("<think>", "a", "b", "</think>", "c"), 2), (("<", "think", ">", "a", "</", "think", ">", "c"), 1),
-    (("<think>", "a", " <", "</think>", "c"), 2), (("<think>", "a</", "think", ">c"), 1), (("<think>", "a", "</"), 2),
+    (("<think>", "a", " <", "</think>", "c"), 2), (("<think>", "a</", "think", ">c"), 1), (("<think>", "a", "</"), 1),
     (("<think>", "a", "</", "b", "</think>"), 3), (("<think>", "a\ufffd", "", "b", "</think>"), 3),
     (("<think>", "</think>", "a"), 0), (("a", "b"), 0)])
 def test_a_token_is_thought_that_begins_before_the_mark(texts: tuple[str, ...], number: int) -> None:

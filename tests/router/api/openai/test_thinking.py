@@ -123,6 +123,15 @@ async def test_a_budget_holds_to_the_token(
     assert thought(streamed) == (message.get("reasoning", ""), message["content"])
 
 
+async def test_a_budget_holds_where_the_answer_ends_within_the_mark(
+    start: Start, template: ChatTemplate, grammars: GrammarCompiler
+) -> None:
+    server = await start(answer=THOUGHTS + "and so on, " * 9, template=template, grammars=grammars, make_fleet=obedient)
+    assert len(await server.tokenizer.encode("</think>")) > 1
+    _, usage = await whole(server, max_tokens=5, thinking_budget=4, **OPENED)
+    assert usage["completion_tokens_details"] == {"reasoning_tokens": 4}
+
+
 async def test_a_budget_of_any_number(start: Start, template: ChatTemplate, grammars: GrammarCompiler) -> None:
     server = await start(answer=ANSWER, template=template, grammars=grammars)
     assert await whole(server, thinking_budget=-1) == await whole(server)
