@@ -201,8 +201,11 @@ FAULTS = (
           'elif character == "\\\\":', "elif False:",
           ("tests/router/chat/test_tools_parser.py",)),
 
+    Fault("api", "parts-of-a-mark-are-thoughts", "router/turns/turn_reader.py",
+          "if thinker.is_thinking else 0", "if thinker.is_thinking else self._num_held",
+          ("tests/router/turns/test_turn_reader.py",)),
     Fault("api", "a-tag-in-a-string-ends-it", "router/chat/tools_tagged.py",
-          "text, behind)\n        if found is NoMatch.NEVER:", "text, behind)\n        if False:",
+          "if found is NoMatch.NEVER or self._quotes.is_open:", "if self._quotes.is_open:",
           ("tests/router/chat/test_tool_forms.py",)),
     Fault("api", "numbers-between-tags-are-strings", "router/chat/tools_types.py",
           "if types == STRING:", "if True:", ("tests/router/chat/test_tool_forms.py",)),
