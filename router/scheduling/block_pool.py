@@ -29,14 +29,16 @@ class BlockPool:
 
     def hold(self, blocks: Iterable[int]) -> None:
         """Adds a holder to each of the blocks, none of which is free."""
+        counts = self._counts
         for block in blocks:
-            assert self._counts[block] > 0, f"block {block} is free, so what it holds is gone"
-            self._counts[block] += 1
+            assert counts[block] > 0, f"block {block} is free, so what it holds is gone"
+            counts[block] += 1
 
     def release(self, blocks: Iterable[int]) -> None:
         """Takes one holder from each of the blocks; a block without holders is free."""
+        counts = self._counts
         for block in blocks:
-            assert self._counts[block] > 0, f"block {block} is released but nobody holds it"
-            self._counts[block] -= 1
-            if not self._counts[block]:
+            assert counts[block] > 0, f"block {block} is released but nobody holds it"
+            counts[block] -= 1
+            if not counts[block]:
                 self._free.append(block)
