@@ -54,9 +54,11 @@ async def retrieve(request: web.Request) -> web.StreamResponse:
         raise ValidationError("`stream` is for responses of the background: a stream that broke off goes on by the "
                               "header Last-Event-ID")
     number = 1 + _number(query, "starting_after") if "starting_after" in query else 0
-    if response.status.has_ended and number >= response.num_events:
-        raise ValidationError(f"`starting_after` must be less than {response.num_events - 1}, the number of the last "
-                              f"event. Given: {number - 1}")
+    # That which tells of the end of one that was cancelled is not stored: it is behind all others.
+    last = response.num_events - (response.status is not ResponseStatus.CANCELLED)
+    if response.status.has_ended and number > last:
+        raise ValidationError(f"`starting_after` must be less than {last}, the number of the last event. Given: "
+                              f"{number - 1}")
     return await follow(request, store, response.id, number)
 
 

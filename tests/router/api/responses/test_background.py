@@ -55,9 +55,22 @@ async def test_a_response_is_cancelled(keeping: Keeping) -> None:
     assert (await following)[-1]["code"] == "response_cancelled"
     await until(lambda: not keeping.server.engine._requests)
     assert (await keeping.client.responses.retrieve(made.id)).status == "cancelled"
+    told = await keeping.events(made.id)
+    number = told[-1]["sequence_number"]
+    assert (told[-1]["code"], number) == ("response_cancelled", len(told) - 1)
+    assert number == 0 or await keeping.events(made.id, number - 1) == told[-1:]
+    assert (await keeping.server.client.get(f"{URL}/{made.id}?stream=true&starting_after={number}")).status == 400
     keeping.server.fleet.may_answer.set()
     with pytest.raises(openai.BadRequestError, match="which is cancelled"):
         await keeping.create(previous_response_id=made.id)
+
+
+async def test_one_that_is_cancelled_before_its_first_event(start_keeping: StartKeeping) -> None:
+    waiting = await start_keeping(has_runner=False)
+    made = await waiting.create(background=True)
+    await waiting.client.responses.cancel(made.id)
+    [only] = await waiting.events(made.id)
+    assert (only["type"], only["code"], only["sequence_number"]) == ("error", "response_cancelled", 0)
 
 
 async def test_one_that_is_deleted_is_given_up(keeping: Keeping) -> None:
