@@ -90,6 +90,8 @@ class ResponseStatus(enum.StrEnum):
 
 UNFINISHED = (ResponseStatus.QUEUED, ResponseStatus.IN_PROGRESS)
 """The states of responses that a router is to make."""
+VOID = (ResponseStatus.FAILED, ResponseStatus.CANCELLED)
+"""Those of responses from which no conversation goes on."""
 
 
 @dataclass(frozen=True, slots=True)

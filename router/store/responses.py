@@ -4,15 +4,15 @@ them in the background."""
 import asyncio
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
-from sqlalchemy import Row, Select, delete, func, insert, literal, select, update
+from sqlalchemy import Row, Select, delete, func, insert, literal, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from penstock.router.store.database import Database
 from penstock.router.store.errors import Conflict, NotStored
-from penstock.router.store.records import UNFINISHED, ResponseStatus, StoredResponse
+from penstock.router.store.records import UNFINISHED, VOID, ResponseStatus, StoredResponse
 from penstock.router.store.tables import RESPONSE_EVENTS, RESPONSES
 
 KEPT_SECONDS = 30 * 24 * 3600
@@ -34,7 +34,10 @@ class Responses:
         self.changed = asyncio.Event()
 
     async def add(self, response: StoredResponse) -> StoredResponse:
-        """Adds a response. Returns the one that is there if its id is known: it was asked for twice, by one key."""
+        """Adds a response. Returns the one that is there if its id is known: it was asked for twice, by one key or one
+        seed. One that was cancelled, has failed or has expired makes room for it: it is asked for anew."""
+        is_void = or_(RESPONSES.c.expires_at <= int(time.time()), RESPONSES.c.status.in_(VOID))
+        void = select(RESPONSES.c.id).where(RESPONSES.c.id == response.id, is_void)
         values = {
             "id": response.id, "created_at": response.created_at,
             "expires_at": response.created_at + KEPT_SECONDS, "status": response.status,
@@ -44,6 +47,8 @@ class Responses:
             "num_events": 0, "lease_faults": 0}
         try:
             async with self._database.writing() as connection:
+                await connection.execute(delete(RESPONSE_EVENTS).where(RESPONSE_EVENTS.c.response_id.in_(void)))
+                await connection.execute(delete(RESPONSES).where(RESPONSES.c.id == response.id, is_void))
                 await connection.execute(insert(RESPONSES).values(values))
         except IntegrityError:
             return await self.get(response.id)
@@ -59,11 +64,31 @@ class Responses:
             raise NotStored("response", id, param)
         return stored(row)
 
-    async def chain(self, id: str, most_bytes: int, param: str | None = None) -> list[StoredResponse]:
-        """Returns the responses of which one goes on from the other up to this one, the oldest first. Raises NotStored
-        if one of them is gone, and Conflict if they have too many bytes together."""
+    async def chain(self, id: str, most_bytes: int, param: str | None = None) -> AsyncGenerator[StoredResponse, None]:
+        """Yields the responses of which one goes on from the other up to this one, the oldest first. Raises NotStored
+        if one of them is gone, and Conflict if their items have too many bytes together. What they have beside their
+        items may be much more: no more of it than `most_bytes`, or than one response has, is held at a time."""
+        found = await self._links(id, most_bytes, param)
+        begin = 0
+        while begin < len(found):
+            end, size = begin + 1, found[begin].size
+            while end < len(found) and (size := size + found[end].size) <= most_bytes:
+                end += 1
+            ids = [row.id for row in found[begin:end]]
+            async with self._database.reading() as connection:
+                rows = (await connection.execute(_there().where(RESPONSES.c.id.in_(ids)))).all()
+            by_id = {row.id: row for row in rows}
+            for each in ids:
+                if each not in by_id:  # it was deleted just now
+                    raise NotStored("response", each, param)
+                yield stored(by_id.pop(each))
+            begin = end
+
+    async def _links(self, id: str, most_bytes: int, param: str | None) -> Sequence[Row[Any]]:
+        """Returns the ids of a chain, and the bytes that each of its responses has in all."""
         now = int(time.time())
-        columns = (RESPONSES.c.id, RESPONSES.c.previous_id, RESPONSES.c.item_bytes)
+        columns = (RESPONSES.c.id, RESPONSES.c.previous_id, RESPONSES.c.item_bytes,
+                   (func.length(RESPONSES.c.request) + func.length(RESPONSES.c.response)).label("size"))
         links = select(*columns, literal(0).label("depth")).where(
             RESPONSES.c.id == id, RESPONSES.c.expires_at > now).cte("links", recursive=True)
         links = links.union_all(
@@ -71,17 +96,14 @@ class Responses:
                 RESPONSES.c.id == links.c.previous_id, RESPONSES.c.expires_at > now, links.c.depth < MOST_LINKS))
         async with self._database.reading() as connection:
             found = (await connection.execute(select(links).order_by(links.c.depth.desc()))).all()
-            missing = id if not found else found[0].previous_id
-            if missing is not None:
-                raise NotStored("response", missing, param)
-            size = sum(row.item_bytes for row in found)
-            if size > most_bytes:
-                raise Conflict(f"the responses up to `{id}` have {size} bytes together, and a conversation may have "
-                               f"{most_bytes}: begin another one")
-            rows = (await connection.execute(
-                select(RESPONSES).where(RESPONSES.c.id.in_([row.id for row in found])))).all()
-        by_id = {row.id: row for row in rows}
-        return [stored(by_id[row.id]) for row in found]
+        missing = id if not found else found[0].previous_id
+        if missing is not None:
+            raise NotStored("response", missing, param)
+        num_bytes = sum(row.item_bytes for row in found)
+        if num_bytes > most_bytes:
+            raise Conflict(f"the responses up to `{id}` have {num_bytes} bytes together, and a conversation may have "
+                           f"{most_bytes}: begin another one")
+        return found
 
     async def cancel(self, id: str) -> StoredResponse:
         """Cancels a response that is made in the background; one that has ended stays as it is. Raises NotStored, or

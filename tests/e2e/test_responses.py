@@ -25,14 +25,14 @@ def server(tmp_path: Path) -> Any:
 
 def test_those_of_the_background_go_on(server: Server) -> None:
     client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="-", max_retries=20)
-    asked = [{**BODY, "input": f"def walk{number}(path):", "extra_headers": {"Idempotency-Key": str(number)}}
+    asked = [{**BODY, "input": f"def walk{number}(path):", "extra_body": {**BODY["extra_body"], "seed": number}}
              for number in range(8)]
-    undisturbed = [client.responses.create(**body, store=False).output for body in asked]
+    undisturbed = [client.responses.create(**body, store=False).output_text for body in asked]
     made = [client.responses.create(**body, background=True) for body in asked]
     seen = _some_events(client, made[0].id)
     kill_router(server)
     for response, expected in zip(made, undisturbed, strict=True):
-        assert _ended(client, response.id).output == expected
+        assert _ended(client, response.id).output_text == expected
     again = list(client.responses.retrieve(made[0].id, stream=True))
     assert again[:len(seen)] == seen
     rest = list(client.responses.retrieve(made[0].id, stream=True, starting_after=seen[-1].sequence_number))

@@ -26,8 +26,8 @@ from penstock.router.turns.asked import Asked, ask
 
 Keep = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 """Stores a response that has come to its end, and returns it as the client is told of it."""
-_NOT_ASKED = ("stream", "seed", "priority", "service_tier", "store", "background")
-"""The fields that change nothing in an answer."""
+_NOT_ASKED = ("stream", "seed", "priority", "service_tier", "store")
+"""The fields that change nothing in an answer. One of the background is another one, for its events are others."""
 
 
 def asked_of(

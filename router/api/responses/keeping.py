@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from penstock.router.api.responses.input_items import own_items
 from penstock.router.errors import ValidationError
 from penstock.router.limits import Limits
 from penstock.router.store.errors import Conflict, StoreFailure
-from penstock.router.store.records import ResponseStatus, StoredResponse
+from penstock.router.store.records import VOID, ResponseStatus, StoredResponse
 
 if TYPE_CHECKING:
     from penstock.router.store.store import Store  # which imports SQLAlchemy
@@ -64,16 +65,20 @@ async def before(body: AskingBody, store: "Store | None", limits: Limits) -> lis
     if store is None:
         raise ValidationError("`previous_response_id` is for servers that keep responses, and this one does not: send "
                               f"the whole conversation as `input`, or start it otherwise: {_NEEDED}")
+    chain = store.responses.chain(
+        known_form("response", id, "previous_response_id"), limits.payload_limit, "previous_response_id")
+    items: list[Item] = []
     try:
-        chain = await store.responses.chain(
-            known_form("response", id, "previous_response_id"), limits.payload_limit, "previous_response_id")
+        async with aclosing(chain):
+            async for each in chain:
+                if each.status.has_ended and each.status not in VOID:
+                    items += map(Item.model_validate, conversation([each]))
+                    continue
+                raise ValidationError("`previous_response_id` must name a response that has come to its end, as must "
+                                      f"those before it. Given: `{each.id}`, which is {each.status}")
     except Conflict as error:
         raise ValidationError(f"`previous_response_id`: {error.reason}") from error
-    unfinished = next((each for each in chain if each.status not in ("completed", "incomplete")), None)
-    if unfinished is not None:
-        raise ValidationError("`previous_response_id` must name a response that has come to its end, as must those "
-                              f"before it. Given: `{unfinished.id}`, which is {unfinished.status}")
-    return [Item.model_validate(item) for item in conversation(chain)]
+    return items
 
 
 async def resolved(body: ResponseBody, store: "Store | None") -> ResponseBody:

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, get_args
 
 import orjson
@@ -83,8 +84,10 @@ async def input_items(request: web.Request) -> web.Response:
     if order not in ("asc", "desc"):
         raise ValidationError(f"`order` must be asc or desc. Given: {order:.40}")
     limit, after = limit_of(request, MAX_PAGE, DEFAULT_PAGE), query.get("after")
-    *earlier, response = await store.responses.chain(_id(request), service_of(request).limits.payload_limit)
-    items = [*keeping.conversation(earlier), *keeping.came_in(response)]
+    id, items = _id(request), list[dict[str, Any]]()
+    async with aclosing(store.responses.chain(id, service_of(request).limits.payload_limit)) as chain:
+        async for each in chain:
+            items += keeping.conversation([each]) if each.id != id else keeping.came_in(each)
     if order == "desc":
         items.reverse()
     if after is not None:

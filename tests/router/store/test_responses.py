@@ -3,6 +3,8 @@
 import asyncio
 import time
 import zlib
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from sqlalchemy import update
@@ -33,25 +35,55 @@ async def queued(store: Store, id: str = "resp_1") -> ResponseLease:
     return await claim(store)
 
 
+async def chain(store: Store, id: str, most_bytes: int) -> list[StoredResponse]:
+    return [each async for each in store.responses.chain(id, most_bytes)]
+
+
 async def test_chains(store: Store) -> None:
     made = [response(f"resp_{number}", f"resp_{number - 1}" if number else None) for number in range(50)]
     for each in made:
         await store.responses.add(each)
-    assert await store.responses.chain("resp_49", 500) == made
-    assert await store.responses.chain("resp_0", 500) == made[:1]
+    assert await chain(store, "resp_49", 500) == made
+    assert await chain(store, "resp_0", 500) == made[:1]
     with pytest.raises(Conflict, match="have 500 bytes together, and a conversation may have 499"):
-        await store.responses.chain("resp_49", 499)
+        await chain(store, "resp_49", 499)
     await store.responses.delete("resp_20")
-    for ask in (store.responses.chain("resp_49", 500), store.responses.chain("resp_20", 500)):
+    for ask in (chain(store, "resp_49", 500), chain(store, "resp_20", 500)):
         with pytest.raises(NotStored, match="There is no response `resp_20`"):
             await ask
-    assert await store.responses.chain("resp_19", 500) == made[:20]
+    assert await chain(store, "resp_19", 500) == made[:20]
 
 
 async def test_a_response_that_is_there_stays(store: Store) -> None:
     await store.responses.add(response("resp_1"))
     other = response("resp_1", "resp_0")
     assert await store.responses.add(other) == await store.responses.get("resp_1") != other
+
+
+async def test_what_a_chain_has_beside_its_items_is_not_held_at_once(store: Store) -> None:
+    made = [replace(response(f"resp_{number}", f"resp_{number - 1}" if number else None), response=b"6" * 2000)
+            for number in range(9)]
+    for each in made:
+        await store.responses.add(each)
+    found = store.responses.chain("resp_8", 5000)
+    assert [await anext(found) for _ in range(5)] == made[:5]
+    await store.responses.delete("resp_7")  # which was not read yet
+    assert await anext(found) == made[5]
+    with pytest.raises(NotStored, match="There is no response `resp_7`"):
+        [each async for each in found]
+
+
+@pytest.mark.parametrize("values", [{"status": "cancelled"}, {"status": "failed"}, {"expires_at": 1}])
+async def test_one_of_no_use_makes_room(store: Store, values: dict[str, Any]) -> None:
+    lease = await queued(store)
+    await lease.save([b"a"])
+    async with store.database.writing() as connection:
+        await connection.execute(update(RESPONSES).values(values))
+    again = response("resp_1", "resp_0", is_background=True)
+    assert await store.responses.add(again) == await store.responses.get("resp_1") == again
+    assert await store.responses.events("resp_1", 0) == (ResponseStatus.QUEUED, [])
+    with pytest.raises(LeaseLost):
+        await lease.save([b"b"])
 
 
 async def test_each_response_has_one_owner(store: Store) -> None:

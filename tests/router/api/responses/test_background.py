@@ -73,6 +73,19 @@ async def test_one_that_is_cancelled_before_its_first_event(start_keeping: Start
     assert (only["type"], only["code"], only["sequence_number"]) == ("error", "response_cancelled", 0)
 
 
+async def test_one_of_the_same_seed_is_made_anew(keeping: Keeping) -> None:
+    seed: Any = {"extra_body": {"seed": 5}}
+    keeping.server.fleet.may_answer.clear()
+    made = await keeping.create(background=True, **seed)
+    await keeping.client.responses.cancel(made.id)
+    keeping.server.fleet.may_answer.set()
+    again = await keeping.create(background=True, **seed)
+    assert (again.id, (await keeping.ended(again.id)).status) == (made.id, "completed")
+    at_once = await keeping.create(**seed)
+    assert (at_once.id != again.id, at_once.background) == (True, False)
+    assert order(await stream(keeping.server, background=True, seed=5, model="any")) == ORDER
+
+
 async def test_one_that_is_deleted_is_given_up(keeping: Keeping) -> None:
     keeping.server.fleet.may_answer.clear()
     made = await keeping.create(background=True)
