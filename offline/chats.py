@@ -15,7 +15,7 @@ from penstock.router.chat.conversation import Conversation
 from penstock.router.chat.messages import Message
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.chat.tool_bodies import ToolBody, read_tools
-from penstock.router.chat.tools import choose
+from penstock.router.chat.tools.offer import choose
 from penstock.router.errors import RouterError, TemplateError
 from penstock.router.generation.prompts import check_variables, write_prompt
 from penstock.router.generation.service import Service

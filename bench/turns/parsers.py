@@ -6,9 +6,9 @@ from tokenizers import Tokenizer
 
 from penstock.bench.programs.root import DEMO_MODEL
 from penstock.bench.turns.agent import Step
-from penstock.router.chat import tools_families
 from penstock.router.chat.answer_form import AnswerForm
 from penstock.router.chat.thinking_format import named_format
+from penstock.router.chat.tools import families
 
 TEXT = "The quick brown fox jumps over the lazy dog, and then it does what it likes. " * 40
 ROUNDS = 9
@@ -16,7 +16,7 @@ ROUNDS = 9
 
 def parser_seconds() -> dict[str, float]:
     """Returns the seconds that a token takes more than without a parser, by what the answer is."""
-    hermes = next(form for form in tools_families.FORMATS if form.name == "hermes")
+    hermes = next(form for form in families.FORMATS if form.name == "hermes")
     texts = {"text that may be a call": (AnswerForm(hermes), TEXT),
              "a call": (AnswerForm(hermes), Step("write_file", {"path": "a", "text": TEXT}, "").text),
              "thoughts": (AnswerForm(thinking=named_format("qwen3"), is_thinking=True), TEXT)}

@@ -7,9 +7,9 @@ from penstock.router.chat.deltas import Content, Delta
 from penstock.router.chat.harmony_parser import HarmonyParser
 from penstock.router.chat.thinking_format import ThinkingFormat
 from penstock.router.chat.thinking_parser import ThinkingParser
-from penstock.router.chat.tools import Offer
-from penstock.router.chat.tools_format import CallFormat
-from penstock.router.chat.tools_parser import CallParser
+from penstock.router.chat.tools.call_format import CallFormat
+from penstock.router.chat.tools.offer import Offer
+from penstock.router.chat.tools.parser import CallParser
 
 
 class AnswerParser(Protocol):

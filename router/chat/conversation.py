@@ -4,14 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from penstock.router.chat import past_thoughts, tools_prompt
+from penstock.router.chat import past_thoughts
 from penstock.router.chat.harmony_format import HARMONY
 from penstock.router.chat.messages import Message, read_messages
 from penstock.router.chat.system_places import folded, kinds
 from penstock.router.chat.template import ChatTemplate
-from penstock.router.chat.tools import Offer
-from penstock.router.chat.tools_families import PLAIN, format_of
-from penstock.router.chat.tools_format import CallFormat
+from penstock.router.chat.tools import prompt as tools_prompt
+from penstock.router.chat.tools.call_format import CallFormat
+from penstock.router.chat.tools.families import PLAIN, format_of
+from penstock.router.chat.tools.offer import Offer
 from penstock.router.errors import ValidationError
 
 

@@ -4,10 +4,10 @@ import re
 from collections.abc import Mapping
 
 from penstock.router.chat.thinking_format import named_format
-from penstock.router.chat.tools import Offer
-from penstock.router.chat.tools_format import WORD, CallFormat
-from penstock.router.chat.tools_grammar_parts import arguments_expression
-from penstock.router.chat.tools_lark import ANY_TEXT, Lark
+from penstock.router.chat.tools.call_format import WORD, CallFormat
+from penstock.router.chat.tools.grammar_arguments import arguments_expression
+from penstock.router.chat.tools.lark import ANY_TEXT, Lark
+from penstock.router.chat.tools.offer import Offer
 from penstock.router.grammar.compiler import expression
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.grammar.spec import GrammarSpec

@@ -10,9 +10,9 @@ from enum import Enum, auto
 
 from penstock.router.chat.deltas import Arguments, CallBegin, CallEnd, Content, Delta, Thinking
 from penstock.router.chat.harmony_format import HARMONY
-from penstock.router.chat.tools import Offer
-from penstock.router.chat.tools_parser import reader_of
-from penstock.router.chat.tools_readers import ObjectReader, Reader, State
+from penstock.router.chat.tools.offer import Offer
+from penstock.router.chat.tools.parser import reader_of
+from penstock.router.chat.tools.readers import ObjectReader, Reader, State
 
 MAX_HEADER = 1024
 """The most characters of a header; what is longer is content."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, PrivateAttr, model_validator
 
 from penstock.router.chat.messages import check_depth
-from penstock.router.chat.tools import Tool
+from penstock.router.chat.tools.offer import Tool
 from penstock.router.errors import ValidationError
 from penstock.router.shapes import Body
 

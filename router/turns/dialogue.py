@@ -7,7 +7,7 @@ from typing import Any
 from penstock.router.chat.conversation import Conversation
 from penstock.router.chat.messages import Message
 from penstock.router.chat.template import ChatTemplate
-from penstock.router.chat.tools import Offer
+from penstock.router.chat.tools.offer import Offer
 from penstock.router.errors import TemplateError, ValidationError
 from penstock.router.generation.prompts import check_variables, write_prompt
 from penstock.router.generation.service import Service

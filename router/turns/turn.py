@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from penstock.router.chat.answer_form import PLAIN_FORM, AnswerForm
 from penstock.router.chat.conversation import Conversation
 from penstock.router.chat.harmony_format import THINKING, harmony_grammar
-from penstock.router.chat.tools_grammar import tools_grammar
+from penstock.router.chat.tools.grammar import tools_grammar
 from penstock.router.errors import ValidationError
 from penstock.router.generation.parameters import Parameters
 from penstock.router.generation.service import Service

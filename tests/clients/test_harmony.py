@@ -12,7 +12,7 @@ import pytest
 from penstock.router.chat.deltas import Content, Delta, Thinking
 from penstock.router.chat.harmony_parser import HarmonyParser
 from tests.clients.environments import program_of, python_of
-from tests.router.chat.tool_calls import WORDS, calls_of, content_of, draw_calls, draw_tools, offer_of
+from tests.router.chat.tools.calls import WORDS, calls_of, content_of, draw_calls, draw_tools, offer_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

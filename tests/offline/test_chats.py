@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock import LLM
-from penstock.router.chat.tools_prompt import PROMPT
+from penstock.router.chat.tools.prompt import PROMPT
 
 PRINTS = "{{ messages | tojson }}"
 TAKES_TOOLS = "{{ messages | tojson }}|{{ tools | tojson }}"

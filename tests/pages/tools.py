@@ -1,9 +1,9 @@
 """Renders `docs/tools.md` from the descriptions of how families of models call tools."""
 
-from penstock.router.chat.tools_families import FORMATS
-from penstock.router.chat.tools_format import CallFormat, Keywords, Tagged
+from penstock.router.chat.tools.call_format import CallFormat, Keywords, Tagged
+from penstock.router.chat.tools.families import FORMATS
 from tests.paths import ROOT
-from tests.router.chat.tool_calls import written
+from tests.router.chat.tools.calls import written
 
 PAGE = ROOT / "docs/tools.md"
 

@@ -6,7 +6,7 @@ from typing import Any
 from penstock.router.api.anthropic import bodies
 from penstock.router.api.anthropic.bodies import ToolChoice
 from penstock.router.chat.messages import check_depth
-from penstock.router.chat.tools import Offer, Tool, choose, named
+from penstock.router.chat.tools.offer import Offer, Tool, choose, named
 from penstock.router.errors import ValidationError
 
 CUSTOM = "custom"

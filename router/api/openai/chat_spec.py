@@ -6,7 +6,7 @@ from penstock.router.api.openai.manner import Manner
 from penstock.router.api.openai.parameters import max_tokens, parameters
 from penstock.router.api.openai.prompt_logprobs import top_logprobs
 from penstock.router.api.openai.tools import read_offer
-from penstock.router.chat.tools import Offer
+from penstock.router.chat.tools.offer import Offer
 from penstock.router.errors import ToolError, ValidationError
 from penstock.router.generation.other_fields import REFUSED_IN_CHATS, refuse_unsupported
 from penstock.router.limits import Limits

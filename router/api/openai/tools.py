@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 
 from penstock.router.chat.tool_bodies import ToolBody, read_tools
-from penstock.router.chat.tools import Offer, Tool, choose, named
+from penstock.router.chat.tools.offer import Offer, Tool, choose, named
 from penstock.router.shapes import Body
 
 MAX_TOOLS = 128

@@ -10,7 +10,7 @@ from penstock.router.api.responses.input_items import full_name
 from penstock.router.api.responses.output_items import CalledAs
 from penstock.router.chat.messages import check_depth
 from penstock.router.chat.tool_bodies import ToolBody
-from penstock.router.chat.tools import Offer, Tool
+from penstock.router.chat.tools.offer import Offer, Tool
 from penstock.router.errors import ToolError, ValidationError
 from penstock.router.grammar.forms import parse_guided
 from penstock.router.grammar.spec import GrammarSpec

@@ -8,7 +8,7 @@ import pytest
 from penstock.router.chat.harmony_format import HARMONY, THINKING, harmony_grammar
 from penstock.router.chat.past_thoughts import fitted
 from penstock.router.chat.thinking_format import taught_format
-from penstock.router.chat.tools import Offer, Tool
+from penstock.router.chat.tools.offer import Offer, Tool
 from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.grammar.spec import GrammarSpec

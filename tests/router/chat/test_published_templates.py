@@ -17,11 +17,11 @@ from transformers.utils.chat_template_utils import render_jinja_template
 from penstock.router.chat.deltas import CallBegin
 from penstock.router.chat.messages import Message, read_messages
 from penstock.router.chat.template import ChatTemplate
-from penstock.router.chat.tools_families import native_format
-from penstock.router.chat.tools_format import CallFormat
-from penstock.router.chat.tools_grammar import tools_grammar
+from penstock.router.chat.tools.call_format import CallFormat
+from penstock.router.chat.tools.families import native_format
+from penstock.router.chat.tools.grammar import tools_grammar
 from tests.clients.environments import templates
-from tests.router.chat.tool_calls import (
+from tests.router.chat.tools.calls import (
     WORDS,
     Call,
     calls_of,

@@ -13,10 +13,10 @@ from penstock.router.chat.deltas import Content, Delta, Thinking
 from penstock.router.chat.past_thoughts import fitted
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.chat.thinking_format import Place, place, taught_format
-from penstock.router.chat.tools_families import format_of
+from penstock.router.chat.tools.families import format_of
 from tests.clients.environments import templates
 from tests.router.chat.test_published_templates import cuts
-from tests.router.chat.tool_calls import WORDS, calls_of, content_of, draw_calls, draw_tools, offer_of
+from tests.router.chat.tools.calls import WORDS, calls_of, content_of, draw_calls, draw_tools, offer_of
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ from penstock.router.chat.deltas import Arguments, CallBegin, CallEnd, Content, 
 from penstock.router.chat.harmony_parser import HarmonyParser
 from penstock.router.chat.thinking_format import named_format
 from penstock.router.chat.thinking_parser import ThinkingParser
-from penstock.router.chat.tools import Offer, Tool
+from penstock.router.chat.tools.offer import Offer, Tool
 
 OFFER = Offer((Tool("f", None, {}),))
 QWEN, GRANITE, ERNIE = named_format("qwen3"), named_format("granite"), named_format("ernie45")

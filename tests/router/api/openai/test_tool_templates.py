@@ -10,8 +10,8 @@ from transformers import PreTrainedTokenizerFast
 
 from penstock.router.api.openai.bodies import ChatBody
 from penstock.router.api.openai.chat_spec import dialogue_of
-from penstock.router.chat import tools_prompt
 from penstock.router.chat.template import ChatTemplate
+from penstock.router.chat.tools import prompt as tools_prompt
 from penstock.router.metrics.metrics import Metrics
 from tests.fakes import LIMITS
 from tests.tiny_models import DEMO_MODEL

@@ -10,14 +10,14 @@ import jsonschema
 import pytest
 
 from penstock.router.chat.deltas import Arguments, CallBegin
-from penstock.router.chat.tools import Offer, Tool
-from penstock.router.chat.tools_families import FORMATS, named_format
-from penstock.router.chat.tools_format import NAME, CallFormat, Keywords, Tagged
-from penstock.router.chat.tools_grammar import tools_grammar
+from penstock.router.chat.tools.call_format import NAME, CallFormat, Keywords, Tagged
+from penstock.router.chat.tools.families import FORMATS, named_format
+from penstock.router.chat.tools.grammar import tools_grammar
+from penstock.router.chat.tools.offer import Offer, Tool
 from penstock.router.grammar.compiler import MAX_SOURCE, GrammarCompiler
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.grammar.spec import GrammarSpec
-from tests.router.chat.tool_calls import (
+from tests.router.chat.tools.calls import (
     WORDS,
     calls_of,
     content_of,

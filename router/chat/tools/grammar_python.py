@@ -4,11 +4,11 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from penstock.router.chat.tools import Tool
-from penstock.router.chat.tools_format import IDENTIFIER
-from penstock.router.chat.tools_lark import Lark, quoted
-from penstock.router.chat.tools_schemas import check_keywords, refused, value_schema, writable
-from penstock.router.chat.tools_types import TOLD, properties_of, required_of, resolved
+from penstock.router.chat.tools.call_format import IDENTIFIER
+from penstock.router.chat.tools.lark import Lark, quoted
+from penstock.router.chat.tools.offer import Tool
+from penstock.router.chat.tools.schemas import check_keywords, refused, value_schema, writable
+from penstock.router.chat.tools.value_types import TOLD, properties_of, required_of, resolved
 from penstock.router.grammar.matcher import GrammarError
 
 _ANNOTATIONS = TOLD | {"$schema", "$id", "$defs", "definitions", "additionalProperties"}

@@ -4,13 +4,13 @@ import sys
 
 import pytest
 
-from penstock.router.chat.tools import Offer, Tool
-from penstock.router.chat.tools_families import FORMATS
-from penstock.router.chat.tools_format import KEY, CallFormat, Tagged
-from penstock.router.chat.tools_parser import CallParser
-from penstock.router.chat.tools_pattern import MAX_HEADER
-from penstock.router.chat.tools_tagged import MAX_LOOK
-from tests.router.chat.tool_calls import written
+from penstock.router.chat.tools.call_format import KEY, CallFormat, Tagged
+from penstock.router.chat.tools.families import FORMATS
+from penstock.router.chat.tools.offer import Offer, Tool
+from penstock.router.chat.tools.parser import CallParser
+from penstock.router.chat.tools.pattern import MAX_HEADER
+from penstock.router.chat.tools.tagged import MAX_LOOK
+from tests.router.chat.tools.calls import written
 
 OFFER = Offer((Tool("f", None, {"properties": {"s": {"type": "string"}, "a": {"type": "array"}}}),
                Tool("patch", None, {"properties": {"input": {"type": "string"}}}, is_custom=True)))

@@ -3,10 +3,10 @@
 import json
 
 from penstock.router.chat.deltas import Arguments, CallBegin, CallEnd
-from penstock.router.chat.tools import Tool
-from penstock.router.chat.tools_families import PLAIN
-from penstock.router.chat.tools_parser import CallParser
-from penstock.router.chat.tools_prompt import add_to_messages, calls_as_text, describe
+from penstock.router.chat.tools.families import PLAIN
+from penstock.router.chat.tools.offer import Tool
+from penstock.router.chat.tools.parser import CallParser
+from penstock.router.chat.tools.prompt import add_to_messages, calls_as_text, describe
 
 USER = {"role": "user", "content": "Hi"}
 ASSISTANT = {"role": "assistant", "content": "So"}

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from penstock.router.chat.tools_format import (
+from penstock.router.chat.tools.call_format import (
     FROM_ID,
     ID,
     KEY,

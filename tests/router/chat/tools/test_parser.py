@@ -8,11 +8,11 @@ import pytest
 from hypothesis import example, given, settings, strategies
 
 from penstock.router.chat.deltas import Arguments, CallBegin, CallEnd, Content, Delta
-from penstock.router.chat.tools_families import FORMATS, native_format
-from penstock.router.chat.tools_format import CallFormat
-from penstock.router.chat.tools_parser import MAX_BLANKS, CallParser
-from penstock.router.chat.tools_pattern import MAX_HEADER
-from tests.router.chat.tool_calls import one, parse
+from penstock.router.chat.tools.call_format import CallFormat
+from penstock.router.chat.tools.families import FORMATS, native_format
+from penstock.router.chat.tools.parser import MAX_BLANKS, CallParser
+from penstock.router.chat.tools.pattern import MAX_HEADER
+from tests.router.chat.tools.calls import one, parse
 
 HERMES, MISTRAL, LLAMA = (
     next(form for form in FORMATS if form.name == name) for name in ("hermes", "mistral", "llama"))

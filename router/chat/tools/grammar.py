@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 
 import orjson
 
-from penstock.router.chat.tools import Offer, Tool
-from penstock.router.chat.tools_format import NAME, WORD, CallFormat, Keywords
-from penstock.router.chat.tools_grammar_parts import arguments_expression
-from penstock.router.chat.tools_lark import ANY_TEXT, Lark, regex
+from penstock.router.chat.tools.call_format import NAME, WORD, CallFormat, Keywords
+from penstock.router.chat.tools.grammar_arguments import arguments_expression
+from penstock.router.chat.tools.lark import ANY_TEXT, Lark, regex
+from penstock.router.chat.tools.offer import Offer, Tool
 from penstock.router.grammar.compiler import expression
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.grammar.spec import GrammarSpec

@@ -4,9 +4,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.router.chat.tools import Tool
-from penstock.router.chat.tools_families import PLAIN
-from penstock.router.chat.tools_format import NAME
+from penstock.router.chat.tools.call_format import NAME
+from penstock.router.chat.tools.families import PLAIN
+from penstock.router.chat.tools.offer import Tool
 
 Message = dict[str, Any]
 

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 import jsonschema
 import pytest
 
-from penstock.router.chat import tools_schemas as module
 from penstock.router.chat.deltas import CallBegin
-from penstock.router.chat.tools import Offer, Tool
-from penstock.router.chat.tools_families import FORMATS
-from penstock.router.chat.tools_format import NAME, CallFormat
-from penstock.router.chat.tools_grammar import tools_grammar
+from penstock.router.chat.tools import schemas as module
+from penstock.router.chat.tools.call_format import NAME, CallFormat
+from penstock.router.chat.tools.families import FORMATS
+from penstock.router.chat.tools.grammar import tools_grammar
+from penstock.router.chat.tools.offer import Offer, Tool
 from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.grammar.spec import GrammarSpec
-from tests.router.chat.tool_calls import calls_of, content_of, one, parse
+from tests.router.chat.tools.calls import calls_of, content_of, one, parse
 from tests.router.grammar.grammar_driver import accepts, draw, make_compiler
 
 TOOLS = (

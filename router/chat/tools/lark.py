@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import orjson
 
-from penstock.router.chat.tools_format import FROM_ID, HERE, ID, NUMBER, TO_ID
-from penstock.router.chat.tools_schemas import without_operators
+from penstock.router.chat.tools.call_format import FROM_ID, HERE, ID, NUMBER, TO_ID
+from penstock.router.chat.tools.schemas import without_operators
 
 ANY_TEXT = r"/(.|\n)*/"
 _HOLES = {ID: "/[a-zA-Z0-9]{9}/", NUMBER: "/(0|[1-9][0-9]{0,5})/", FROM_ID: "", TO_ID: "", HERE: ""}

@@ -7,13 +7,13 @@ from typing import get_args
 import pytest
 
 from penstock.router.chat.deltas import Arguments, CallBegin, CallEnd, Content
-from penstock.router.chat.tools import Offer, Tool
-from penstock.router.chat.tools_families import FORMATS, NAMES, named_format
-from penstock.router.chat.tools_format import CallFormat
-from penstock.router.chat.tools_parser import CallParser
-from penstock.router.chat.tools_types import ALL, types_of
+from penstock.router.chat.tools.call_format import CallFormat
+from penstock.router.chat.tools.families import FORMATS, NAMES, named_format
+from penstock.router.chat.tools.offer import Offer, Tool
+from penstock.router.chat.tools.parser import CallParser
+from penstock.router.chat.tools.value_types import ALL, types_of
 from penstock.system.settings import ServerSettings
-from tests.router.chat.tool_calls import (
+from tests.router.chat.tools.calls import (
     calls_of,
     content_of,
     draw_calls,

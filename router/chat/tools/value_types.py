@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from penstock.router.chat.tools_literals import as_json
+from penstock.router.chat.tools.literals import as_json
 
 Types = frozenset[str]
 

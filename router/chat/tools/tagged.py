@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from penstock.router.chat.tools_format import KEY, Tagged
-from penstock.router.chat.tools_literals import escaped
-from penstock.router.chat.tools_pattern import MAX_HEADER, Match, NoMatch, match_within
-from penstock.router.chat.tools_readers import Quotes, Read, State, held_back
-from penstock.router.chat.tools_types import OTHERS, STRING, Types, property_types, typed
+from penstock.router.chat.tools.call_format import KEY, Tagged
+from penstock.router.chat.tools.literals import escaped
+from penstock.router.chat.tools.pattern import MAX_HEADER, Match, NoMatch, match_within
+from penstock.router.chat.tools.readers import Quotes, Read, State, held_back
+from penstock.router.chat.tools.value_types import OTHERS, STRING, Types, property_types, typed
 
 MAX_LOOK = 256
 """The most characters behind a closing tag by which it is told from one in a string."""

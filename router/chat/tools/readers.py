@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol
 
-from penstock.router.chat.tools_pattern import MAX_HEADER, Match, NoMatch, match_within
+from penstock.router.chat.tools.pattern import MAX_HEADER, Match, NoMatch, match_within
 
 
 class State(Enum):

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.router.chat.deltas import Arguments, CallBegin, CallEnd, Content, Delta
-from penstock.router.chat.tools import Offer, Tool
-from penstock.router.chat.tools_format import (
+from penstock.router.chat.tools.call_format import (
     FROM_ID,
     HERE,
     ID,
@@ -22,8 +21,9 @@ from penstock.router.chat.tools_format import (
     Keywords,
     Tagged,
 )
-from penstock.router.chat.tools_parser import CallParser
-from penstock.router.chat.tools_python_grammar import python_literal
+from penstock.router.chat.tools.grammar_python import python_literal
+from penstock.router.chat.tools.offer import Offer, Tool
+from penstock.router.chat.tools.parser import CallParser
 
 Call = tuple[str, Mapping[str, Any]]
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from penstock.router.chat.tools_families import native_format
+from penstock.router.chat.tools.families import native_format
 
 
 @pytest.mark.parametrize("part", [

@@ -6,9 +6,9 @@ from typing import Any
 
 import orjson
 
-from penstock.router.chat.tools import Tool
-from penstock.router.chat.tools_pattern import fits
-from penstock.router.chat.tools_types import properties_of, required_of
+from penstock.router.chat.tools.offer import Tool
+from penstock.router.chat.tools.pattern import fits
+from penstock.router.chat.tools.value_types import properties_of, required_of
 from penstock.router.grammar.compiler import MAX_SOURCE, check_schema
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.grammar.schema import prepare

@@ -1,4 +1,4 @@
-"""Where a text that still grows has a pattern of `penstock.router.chat.tools_format`. Pure."""
+"""Where a text that still grows has a pattern of `penstock.router.chat.tools.call_format`. Pure."""
 
 import re
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from functools import cache
 
 import orjson
 
-from penstock.router.chat.tools_format import (
+from penstock.router.chat.tools.call_format import (
     FROM_ID,
     HERE,
     HOLES,

@@ -7,18 +7,18 @@ from typing import Any
 
 import orjson
 
-from penstock.router.chat.tools import Tool
-from penstock.router.chat.tools_format import KEY, KIND, CallFormat, Keywords, Tagged
-from penstock.router.chat.tools_lark import ANY_TEXT, Lark, quoted
-from penstock.router.chat.tools_python_grammar import python_expression
-from penstock.router.chat.tools_schemas import (
+from penstock.router.chat.tools.call_format import KEY, KIND, CallFormat, Keywords, Tagged
+from penstock.router.chat.tools.grammar_python import python_expression
+from penstock.router.chat.tools.lark import ANY_TEXT, Lark, quoted
+from penstock.router.chat.tools.offer import Tool
+from penstock.router.chat.tools.schemas import (
     arguments_schema,
     check_keywords,
     refused,
     value_schema,
     writable,
 )
-from penstock.router.chat.tools_types import (
+from penstock.router.chat.tools.value_types import (
     STRING,
     TOLD,
     Types,

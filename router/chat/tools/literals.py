@@ -3,9 +3,9 @@
 import json
 import re
 
-from penstock.router.chat.tools_format import IDENTIFIER
-from penstock.router.chat.tools_pattern import MAX_HEADER, NoMatch, match_within
-from penstock.router.chat.tools_readers import Read, State
+from penstock.router.chat.tools.call_format import IDENTIFIER
+from penstock.router.chat.tools.pattern import MAX_HEADER, NoMatch, match_within
+from penstock.router.chat.tools.readers import Read, State
 
 _CONSTANTS = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
