@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from pydantic_core import from_json
+import orjson
+from pydantic_core import from_json, to_json
 
 from penstock.router.api.anthropic.signatures import signature
 from penstock.router.chat.deltas import Arguments, CallBegin, CallEnd, Content, Delta, Thinking
@@ -108,11 +109,18 @@ def _fill(block: dict[str, Any], text: str) -> None:
         block["input"] = _arguments(text)
 
 
-def _arguments(text: str) -> dict[str, Any]:
+def _arguments(text: str) -> dict[str, Any] | orjson.Fragment:
     """Returns the arguments of a call; where the answer's end has cut them off, those that are whole. What is no JSON
-    is told under the name by which Anthropic's clients send such arguments back."""
+    is told under the name by which Anthropic's clients send such arguments back. Integers that orjson can't write are
+    in JSON that is written already."""
     try:
         found = from_json(text, allow_partial=True)
     except ValueError:
         found = None
-    return found if isinstance(found, dict) else {"INVALID_JSON": text}
+    if not isinstance(found, dict):
+        return {"INVALID_JSON": text}
+    try:
+        orjson.dumps(found)
+    except orjson.JSONEncodeError:
+        return orjson.Fragment(to_json(found, inf_nan_mode="null"))
+    return found

@@ -23,8 +23,11 @@ def turn_of(body: MessagesBody, service: Service) -> Turn:
 
 
 def dialogue_of(body: CountBody, service: Service) -> Dialogue:
-    """Returns the conversation of a body. Raises ValidationError and ToolError."""
-    refuse_unsupported(body.model_extra, REFUSED_IN_MESSAGES)
+    """Returns the conversation of a body; one to be counted may have the other fields of a message, too. Raises
+    ValidationError and ToolError."""
+    extra = body.model_extra or {}
+    refuse_unsupported({name: value for name, value in extra.items() if name not in MessagesBody.model_fields},
+                       REFUSED_IN_MESSAGES)
     messages = chat_messages(body)
     offer = read_offer(body.tools, body.tool_choice, referred_tools(body.messages))
     return Dialogue(messages, offer, thinking=_thinking(body), keeps_system=True)

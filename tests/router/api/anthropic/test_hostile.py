@@ -93,3 +93,21 @@ def test_of_many_wrong_items_the_first_is_enough(body: dict[str, object]) -> Non
     with pytest.raises(ValidationError) as caught:
         MessagesBody.model_validate({"model": "m", "max_tokens": 1, **body})
     assert caught.value.error_count() <= 3
+
+
+@pytest.mark.parametrize("rest", ["}}\n</tool_call>", ', "city": "cu'])
+async def test_arguments_with_numbers_of_any_size(start: Start, hermes: Any, rest: str) -> None:
+    """The whole message has them as the model wrote them, as the pieces of a stream do."""
+    call = '<tool_call>\n{"name": "weather", "arguments": {"number": 123456789012345678901234567890' + rest
+    server = await start(template=hermes, answer=f"{call}<|im_end|>")
+    [block] = (await answer(server, tools=[WEATHER]))["content"]
+    assert block["input"] == {"number": 123456789012345678901234567890}
+
+
+async def test_a_whole_body_is_counted(server: Server) -> None:
+    """Clients send the body of a message; what has no place there either is refused as there."""
+    body = {"model": "tgi", "messages": HELLO, "max_tokens": 5, "stop_sequences": ["a"], "temperature": 0.5, "top_k": 5}
+    response = await server.post("/v1/messages/count_tokens", body)
+    assert response.status == 200, await response.text()
+    response = await server.post("/v1/messages/count_tokens", {**body, "container": "a"})
+    assert (response.status, "`container`" in await response.text()) == (400, True)

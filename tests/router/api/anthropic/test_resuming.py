@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
+from penstock.router.chat.template import ChatTemplate
 from tests.router.api.anthropic.talks import CALL, WEATHER, Frame, answer, stream
+from tests.router.api.chat_templates import HERMES
 from tests.router.api.conftest import Server, Start
 from tests.router.api.resuming import READS_IDS, SeededFleet, with_other_numerics
 
@@ -31,6 +33,21 @@ async def test_a_stream_goes_on_behind_every_event(server: Server) -> None:
     assert len({frame.id for frame in whole}) == len(whole) > 10
     for number, frame in enumerate(whole, 1):
         rest = await stream(server, {**READS_IDS, "last-event-id": frame.id}, **ASKED)
+        assert lasting(rest) == whole[number:]
+
+
+@pytest.mark.parametrize("display", ["summarized", "omitted"])
+async def test_thoughts_go_on_behind_every_event(start: Start, display: str) -> None:
+    """Also where the signature carries them, which comes after all of them."""
+    template = ChatTemplate({"default": HERMES + "{# </think> #}<think>\n"}, {})
+    server = await start(template=template, make_fleet=SeededFleet,
+                         answer=f"1 2 3 4 5 6 7 8 9\n</think>\n\nLet me see. {CALL}\n{CALL}<|im_end|>")
+    asked = {**ASKED, "thinking": {"type": "adaptive", "display": display}}
+    whole = lasting(await stream(server, READS_IDS, **asked))
+    blocks = [frame.data["content_block"]["type"] for frame in whole if frame.name == "content_block_start"]
+    assert blocks == ["thinking", "text", "tool_use", "tool_use"]
+    for number, frame in enumerate(whole, 1):
+        rest = await stream(server, {**READS_IDS, "last-event-id": frame.id}, **asked)
         assert lasting(rest) == whole[number:]
 
 
