@@ -28,6 +28,8 @@ MOST_BYTES = 64 << 20
 """The memory that all parts take at the most."""
 MOST_MARKS = 8
 """How many marks are looked for. A template has two or three; a text is searched for each of them."""
+MOST_PARTS = 10_000
+"""Of more parts a text is not cut into, for each is work for the event loop; conversations have hundreds."""
 _ENTRY_BYTES = 200
 _FIRST = frozenset(string.punctuation) - {"_"}
 
@@ -49,8 +51,8 @@ class KnownParts:
         self._num_bytes = 0
 
     def cut(self, text: str) -> list[str]:
-        """Returns the parts of a text, in their order."""
-        return _cut(text, self._marks)
+        """Returns the parts of a text, in their order; one alone if they would be too many."""
+        return [text] if _has_many(text, self._marks) else _cut(text, self._marks)
 
     def get(self, part: str) -> Ids | None:
         """Returns the tokens of a part that `cut` returned, if they are known."""
@@ -74,6 +76,8 @@ class KnownParts:
         found = {token_id: content for token_id in self._candidates.keys() & set(ids)
                  if self._is_mark(content := self._candidates[token_id])}
         marks = dict(islice((found | self._marks).items(), MOST_MARKS))
+        if _has_many(text, marks):
+            return marks, {}
         parts = _cut(text, marks)
         starts = [place for place, token_id in enumerate(ids) if token_id in marks]
         if not text.startswith(tuple(marks.values())):
@@ -92,6 +96,10 @@ class KnownParts:
         """Tells whether no other added token hides this one."""
         beginnings = (content[:stop] for stop in range(1, len(content)))
         return self._all.count(content) == 1 and self._endings.isdisjoint(beginnings)
+
+
+def _has_many(text: str, marks: Marks) -> bool:
+    return sum(map(text.count, marks.values())) > MOST_PARTS
 
 
 def _cut(text: str, marks: Marks) -> list[str]:

@@ -12,7 +12,7 @@ from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
 
 from penstock.router.text import encoding
-from penstock.router.text.known_parts import MOST_MARKS, KnownParts
+from penstock.router.text.known_parts import MOST_MARKS, MOST_PARTS, KnownParts
 from penstock.router.text.tokenizer import MAX_SHORT, Tokenizer
 from tests.router.text.tokenizers_for_tests import DEMO
 
@@ -122,3 +122,15 @@ def test_memory_and_marks_are_bounded() -> None:
         assert len(known._marks) <= MOST_MARKS
         assert known._num_bytes <= 10_000
     assert 0 < len(known._parts) < 5
+
+
+async def test_a_text_of_very_many_marks_is_not_cut() -> None:
+    inner = tokenizers.Tokenizer.from_file(str(DEMO))
+    known, text = KnownParts(inner), "<|im_end|>" * (MOST_PARTS + 1)
+    known.learn(*known.read(text, encoding.encode(inner, text, False, None)))
+    assert known._num_bytes == 0
+    assert known.cut(text) == [text]
+    with opened(inner) as tokenizer:
+        for other in (text, "a" + text, text):
+            ids = await tokenizer.encode(other, add_special_tokens=False)
+            assert ids == encoding.encode(inner, other, False, None)
