@@ -12,12 +12,13 @@ PERSON = {"type": "object", "properties": {
     "name": {"type": "string", "maxLength": 20}, "age": {"type": "integer", "minimum": 0, "maximum": 120},
     "tags": {"type": "array", "items": {"enum": ["a", "b", "c"]}, "minItems": 2, "maxItems": 5}},
     "required": ["name", "age", "tags"], "additionalProperties": False}
-TOOLS = [{"type": "function", "function": {"name": name, "parameters": {
+TOOLS: list[dict[str, Any]] = [{"type": "function", "function": {"name": name, "parameters": {
     "type": "object", "properties": {"path": {"type": "string", "maxLength": 16}, "depth": {"enum": [1, 2, 3]}},
     "required": ["path", "depth"], "additionalProperties": False}}} for name in ("walk", "glob")]
 PER_KIND = 4
 VARIABLE = ("id", "created", "prefix_hit_tokens", "prompt_tokens_details", "seed", "drafted_tokens", "accepted_tokens",
-            "completion_tokens_details")
+            "completion_tokens_details", "item_id", "call_id", "created_at", "completed_at", "input_tokens",
+           "cache_read_input_tokens", "input_tokens_details")
 """Keys of an answer that may differ between two equal requests."""
 
 
@@ -59,6 +60,10 @@ def completion_lines(text: str) -> list[str]:
     return [line.removeprefix("data:").strip() for line in text.split("\n") if line.startswith("data:")]
 
 
+_LAST = ("message_stop", "response.completed", "response.incomplete")
+"""The types of events that are the last of a stream, in APIs that have them."""
+
+
 def read_answer(is_stream: bool, text: str) -> object:
     """Makes what can be compared of a body: without what may vary; a stream as the chunks of each choice.
 
@@ -67,10 +72,10 @@ def read_answer(is_stream: bool, text: str) -> object:
     if not is_stream:
         return steady(json.loads(text))
     lines = completion_lines(text)
-    chunks = [json.loads(line) for line in lines if line != "[DONE]"]
-    if errors := [chunk for chunk in chunks if "error" in chunk]:
+    chunks = [chunk for line in lines if line != "[DONE]" and (chunk := json.loads(line)).get("type") != "ping"]
+    if errors := [chunk for chunk in chunks if "error" in chunk or chunk.get("type") in ("error", "response.failed")]:
         raise ValueError(f"the stream ended with an error: {errors[0]}")
-    if not chunks or not (lines[-1] == "[DONE]" or chunks[-1].get("details")):
+    if not chunks or not (lines[-1] == "[DONE]" or chunks[-1].get("details") or chunks[-1].get("type") in _LAST):
         raise ValueError(f"the stream broke off after {len(chunks)} events")
     choices: dict[int, list[object]] = {}
     for chunk in chunks:
@@ -103,6 +108,21 @@ def _chat(rng: random.Random, **fields: Any) -> tuple[str, dict[str, Any]]:
         "stream": rng.random() < 0.5, **fields}
 
 
+def _message(rng: random.Random) -> tuple[str, dict[str, Any]]:
+    tools = [{"name": each["function"]["name"], "input_schema": each["function"]["parameters"]} for each in TOOLS]
+    return "/v1/messages", {
+        "model": "tgi", "messages": [{"role": "user", "content": source(rng, rng.randint(1, 6))}],
+        "max_tokens": rng.randint(30, 90), "temperature": 0, "stream": rng.random() < 0.5, "tools": tools,
+        "tool_choice": {"type": rng.choice(["auto", "any"])}}
+
+
+def _response(rng: random.Random) -> tuple[str, dict[str, Any]]:
+    tools = [{"type": "function", **each["function"]} for each in TOOLS]
+    return "/v1/responses", {
+        "input": source(rng, rng.randint(1, 6)), "max_output_tokens": rng.randint(30, 90), "temperature": 0,
+        "stream": rng.random() < 0.5, "tools": tools, "tool_choice": rng.choice(["auto", "required"])}
+
+
 def _long(rng: random.Random) -> tuple[str, dict[str, Any]]:
     return "/generate_stream", {"inputs": source(rng, rng.randint(60, 120)), "parameters": {
         "max_new_tokens": rng.randint(60, 150), "details": True, "repetition_penalty": 1.1}}
@@ -133,6 +153,8 @@ _KINDS: dict[str, Callable[[random.Random], tuple[str, dict[str, Any]]]] = {
     "penalties": lambda rng: _completion(
         rng, presence_penalty=0.5, frequency_penalty=0.3, repetition_penalty=1.1,
         logit_bias={str(rng.randrange(300, 900)): 2.0}, min_tokens=10, **_sampled(rng)),
+    "messages": _message,
+    "responses": _response,
     "logprobs": lambda rng: _completion(rng, echo=True, logprobs=1, temperature=0),
     "stop strings": lambda rng: _chat(rng, n=2, stop=["return", "\n\n"], logprobs=True, top_logprobs=2,
                                       **_sampled(rng)),
