@@ -61,18 +61,18 @@ NO_WISH = ThinkingWish()
 
 
 def taught(conversation: Conversation, service: Service) -> ThinkingFormat | None:
-    """Returns how the model thinks, by its template or by the server's setting; None if it does not, or is answered for
-    in TGI's manner, which tells no thoughts apart."""
+    """Returns how the model thinks, by its template or by the server's setting; None if it does not."""
     name = service.limits.reasoning_parser
-    if name == "none" or service.limits.tgi_openai_routes:
+    if name == "none":
         return None
     return taught_format(conversation.template.source(conversation.name)) if name == "auto" else named_format(name)
 
 
-def format_of(conversation: Conversation, prompt: str, service: Service) -> tuple[ThinkingFormat | None, bool]:
-    """Returns how the answer to a prompt thinks, and whether the prompt has opened the thinking; None if the prompt has
-    closed it, too."""
-    form = taught(conversation, service)
+def format_of(
+    form: ThinkingFormat | None, conversation: Conversation, prompt: str
+) -> tuple[ThinkingFormat | None, bool]:
+    """Returns how the answer to a prompt thinks, of a model that thinks in this form, and whether the prompt has opened
+    the thinking; None if the prompt has closed it, too."""
     where = Place.BEHIND if form is None else place(form, prompt, conversation.messages)
     return (None, False) if where is Place.BEHIND else (form, where is Place.WITHIN)
 
@@ -87,8 +87,8 @@ async def bound(
     grammar: GrammarSpec | None, form: ThinkingFormat | None, is_open: bool, budget: int | None, service: Service
 ) -> GrammarSpec | None:
     """Returns the grammar of an answer of which `grammar` binds the part behind the thinking, and whose thinking ends
-    at its budget."""
-    if form is None or (grammar is None and budget is None):
+    at its budget. A server without grammars leaves the thinking to the model."""
+    if form is None or (grammar is None and (budget is None or service.grammars is None)):
         return grammar
     begin_ids, end_ids = [await service.tokenizer.encode(mark, add_special_tokens=False)
                           for mark in (form.begin, form.end)]
@@ -96,14 +96,13 @@ async def bound(
     return ThinkingSpec("any", "", rule) if grammar is None else ThinkingSpec(grammar.kind, grammar.source, rule)
 
 
-def check_budget(wish: ThinkingWish, conversation: Conversation, service: Service) -> None:
-    """Raises ValidationError for a budget that can't be held."""
-    if wish.budget is None:
+def check_budget(wish: ThinkingWish, form: ThinkingFormat | None, service: Service) -> None:
+    """Raises ValidationError for a budget that can't be held, if the wish insists."""
+    if wish.budget is None or not wish.insists:
         return
-    if taught(conversation, service) is None:
-        if wish.insists:
-            raise ValidationError(f"`{wish.budget_name}` is not supported: this model's chat template tells of no "
-                                  "thinking", "unsupported_parameter")
-    elif service.grammars is None:
+    if form is None:
+        raise ValidationError(f"`{wish.budget_name}` is not supported: this model's chat template tells of no "
+                              "thinking", "unsupported_parameter")
+    if service.grammars is None:
         raise ValidationError(f"`{wish.budget_name}` is not supported: this server has no grammars",
                               "unsupported_parameter")

@@ -24,8 +24,8 @@ from penstock.router.turns.dialogue import Dialogue
 class Turn:
     """A dialogue to be answered. `parameters.grammar` is the form that is asked of the answer's text; `model` is the
     name by which the client asked, which may be an adapter's; `names` are for errors. Where an answer `keeps_stop` its
-    text has the stop string that ends it, and special tokens unless it `skips_special`. The others are as in
-    `GenerationSpec`."""
+    text has the stop string that ends it, and special tokens unless it `skips_special`. Unless it `tells_thoughts` they
+    are text as the rest. The others are as in `GenerationSpec`."""
 
     dialogue: Dialogue
     parameters: Parameters
@@ -36,6 +36,7 @@ class Turn:
     add_special_tokens: bool = False
     keeps_stop: bool = False
     skips_special: bool = True
+    tells_thoughts: bool = True
     wants_prompt_logprobs: bool = False
     fills_context: bool = False
 
@@ -45,8 +46,9 @@ class Turn:
         calls = conversation.call_format
         mark_ids = {} if calls is None else service.tokenizer.marks(calls.texts)
         common, wish = self.parameters, self.dialogue.thinking
-        thinking.check_budget(wish, conversation, service)
-        thoughts, is_open = thinking.format_of(conversation, prompt, service)
+        taught = thinking.taught(conversation, service) if self.tells_thoughts else None
+        thinking.check_budget(wish, taught, service)
+        thoughts, is_open = thinking.format_of(taught, conversation, prompt)
         if thoughts is not None and thoughts.has_channels:
             grammar, form = await _shape_in_channels(conversation, common.grammar, wish.budget, service)
         else:

@@ -32,6 +32,7 @@ def turn_of(body: ChatBody, limits: Limits, manner: Manner) -> Turn:
         add_special_tokens=bool(body.add_special_tokens),
         keeps_stop=body.keeps_stop,
         skips_special=body.skip_special_tokens is not False,
+        tells_thoughts=not limits.tgi_openai_routes,
         wants_prompt_logprobs=body.prompt_logprobs is not None)
 
 

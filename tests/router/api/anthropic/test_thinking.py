@@ -1,5 +1,6 @@
 """Thinking blocks: shown or carried, bounded, and handed back to the model."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from penstock.contract.row import Row
 from penstock.router.api.anthropic.signatures import carried
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.grammar.compiler import GrammarCompiler
-from tests.fakes import ScriptedFleet, SpeakingFleet
+from tests.fakes import LIMITS, ScriptedFleet, SpeakingFleet
 from tests.router.api.anthropic.talks import HELLO, answer, anthropic_client, outline, stream
 from tests.router.api.conftest import Script, Start
 
@@ -90,3 +91,22 @@ async def test_a_budget(start: Start, template: ChatTemplate, grammars: GrammarC
     assert message["usage"]["output_tokens_details"] == {"thinking_tokens": 9}
     assert [block["type"] for block in message["content"]] == ["thinking", "text"]
     assert message["stop_reason"] == "max_tokens"
+
+
+async def test_a_budget_is_a_wish_where_it_can_not_be_held(start: Start, template: ChatTemplate) -> None:
+    """Agents send one to every server, also to those without grammars, where chats are refused."""
+    server = await start(answer=f"{ANSWER}<|im_end|>", template=template)
+    message = await answer(server, thinking={"type": "enabled", "budget_tokens": 1})
+    assert [block["type"] for block in message["content"]] == ["thinking", "text"]
+    assert message["content"][0]["thinking"] == THOUGHTS
+    response = await server.post("/v1/chat/completions", {"messages": HELLO, "thinking_token_budget": 1})
+    assert (response.status, "no grammars" in await response.text()) == (400, True)
+
+
+async def test_the_manner_of_openais_routes_changes_nothing(start: Start, template: ChatTemplate) -> None:
+    server = await start(replace(LIMITS, tgi_openai_routes=True), answer=f"{ANSWER}<|im_end|>", template=template)
+    assert [block["type"] for block in (await answer(server))["content"]] == ["thinking", "text"]
+    response = await server.post("/v1/responses", {"model": "tgi", "input": "Hello"})
+    assert [item["type"] for item in (await response.json())["output"]] == ["reasoning", "message"]
+    response = await server.post("/v1/chat/completions", {"messages": HELLO})
+    assert (await response.json())["choices"][0]["message"]["content"] == ANSWER
