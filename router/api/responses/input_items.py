@@ -54,9 +54,14 @@ def full_name(namespace: str | None, name: str) -> str:
     return name if namespace is None else f"{namespace}__{name}"
 
 
+def is_reference(item: Item) -> bool:
+    """Tells whether an item stands for another one, of a response that is kept."""
+    return item.type == "item_reference" or (item.type is None and item.role is None and item.id is not None)
+
+
 def kind_of(item: Item, where: str) -> str:
     """Returns the type of an item, which a message need not tell. Raises ValidationError."""
-    kind = item.type or ("message" if item.role is not None else "item_reference" if item.id is not None else None)
+    kind = item.type or ("message" if item.role is not None else "item_reference" if is_reference(item) else None)
     if kind is None:
         raise ValidationError(f"`{where}` must have a `type`, or a `role`")
     if kind not in _TYPES:

@@ -1,16 +1,17 @@
 """Responses that are kept: what goes into the store, and the conversations that go on from there."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 
 from penstock.router.api.openai.storage import known_form
 from penstock.router.api.responses.bodies import AskingBody, Item, ResponseBody
-from penstock.router.api.responses.input_items import own_items
+from penstock.router.api.responses.input_items import is_reference, own_items
 from penstock.router.errors import ValidationError
 from penstock.router.limits import Limits
 from penstock.router.store.errors import Conflict, StoreFailure
@@ -18,6 +19,8 @@ from penstock.router.store.records import VOID, ResponseStatus, StoredResponse
 
 if TYPE_CHECKING:
     from penstock.router.store.store import Store  # which imports SQLAlchemy
+
+_Body = TypeVar("_Body", bound=AskingBody)
 
 KEEP_SECONDS = 5.0
 """How long the last event of a response waits for the store."""
@@ -81,24 +84,32 @@ async def before(body: AskingBody, store: "Store | None", limits: Limits) -> lis
     return items
 
 
-async def resolved(body: ResponseBody, store: "Store | None") -> ResponseBody:
-    """Returns a body with the items to which its input refers. Raises ValidationError for those that are not kept."""
+async def resolved(body: _Body, store: "Store | None", limits: Limits) -> _Body:
+    """Returns a body with the items to which its input refers. Raises ValidationError for those that are not kept, and
+    for more of them than a request may hold."""
     items = own_items(body.input)
-    if store is None or not any(item.type == "item_reference" for item in items):
+    references = Counter(item.id or "" for item in items if is_reference(item))
+    if store is None or not references:
         return body
-    ids = {item.id or "": _response_of(item.id or "") for item in items if item.type == "item_reference"}
-    if len({*ids.values()}) > MOST_REFERRED:
+    responses = {_response_of(id) for id in references}
+    if len(responses) > MOST_REFERRED:
         raise ValidationError(f"`input` must not refer to items of more than {MOST_REFERRED} responses. Given: "
-                              f"{len({*ids.values()})}")
+                              f"{len(responses)}")
     found: dict[str, Item] = {}
-    for id in {*ids.values()}:
+    num_bytes = 0
+    for id in responses:
         response = await store.responses.get(known_form("response", id, "input"), "input")
-        found.update((item["id"], Item.model_validate(item)) for item in conversation([response]))
-    missing = next((id for id in ids if id not in found), None)
+        for item in conversation([response]):
+            if item["id"] in references.keys() - found.keys():
+                num_bytes += references[item["id"]] * len(orjson.dumps(item))
+                found[item["id"]] = Item.model_validate(item)
+        if num_bytes > limits.payload_limit:
+            raise ValidationError(f"`input` must not refer to items of more than {limits.payload_limit} bytes. Given: "
+                                  f"{num_bytes}")
+    missing = next((id for id in references if id not in found), None)
     if missing is not None:
         raise ValidationError(f"`input` refers to an item that this server does not keep. Given: \"{missing:.80}\"")
-    return body.model_copy(update={"input": [
-        found[item.id or ""] if item.type == "item_reference" else item for item in items]})
+    return body.model_copy(update={"input": [found[item.id or ""] if is_reference(item) else item for item in items]})
 
 
 def _response_of(item_id: str) -> str:

@@ -32,7 +32,7 @@ async def create(request: web.Request) -> web.StreamResponse:
     with Asking(service_of(request, body.model)) as asking:
         wish, store = wish_of(request), store_if_any(request)
         before = await keeping.before(body, store, asking.service.limits)
-        body = await keeping.resolved(body, store)
+        body = await keeping.resolved(body, store, asking.service.limits)
         if body.background:
             queued = await _queued(asking, body, before, wish, store)
             assert store is not None
@@ -74,7 +74,9 @@ async def count_tokens(request: web.Request) -> web.Response:
     """Answers with the number of tokens that the prompt of a response would have."""
     body = await read_body(request, AskingBody)
     service = service_of(request, body.model)
-    before = await keeping.before(body, store_if_any(request), service.limits)
+    store = store_if_any(request)
+    before = await keeping.before(body, store, service.limits)
+    body = await keeping.resolved(body, store, service.limits)
     async with service.engine.permit():
         prompt, _ = await dialogue_of(body, before, service).written(service)
         number = len(await service.tokenizer.encode(prompt, False))

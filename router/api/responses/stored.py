@@ -17,7 +17,7 @@ from penstock.router.api.responses.bodies import Includable
 from penstock.router.api.responses.input_items import carried
 from penstock.router.errors import RouterError, ValidationError
 from penstock.router.generation.service import service_of
-from penstock.router.store.errors import NotStored
+from penstock.router.store.errors import NotStored, StoreUnavailable
 from penstock.router.store.records import ResponseStatus, StoredResponse
 
 if TYPE_CHECKING:
@@ -91,7 +91,8 @@ async def input_items(request: web.Request) -> web.Response:
     if order == "desc":
         items.reverse()
     if after is not None:
-        place = next((number for number, item in enumerate(items, 1) if item["id"] == after), None)
+        # Clients may have given an id twice: behind the last of them no page comes again.
+        place = max((number for number, item in enumerate(items, 1) if item["id"] == after), default=None)
         if place is None:
             raise NotStored("item", after, "after")
         items = items[place:]
@@ -121,7 +122,11 @@ async def follow(request: web.Request, store: "Store", id: str, number: int) -> 
     async def events() -> AsyncGenerator[AnswerEvent]:
         yield ADMITTED
         while True:
-            status, found = await store.responses.events(id, told[0])
+            try:
+                status, found = await store.responses.events(id, told[0])
+            except StoreUnavailable:  # the client would not find out whether it has missed something
+                await asyncio.sleep(FOLLOW_SECONDS)
+                continue
             for _, event in found:
                 yield AnswerEvent(0, event, event[9:event.index(b'"', 9)])  # behind `{"type":"`
             told[0] += len(found)

@@ -7,7 +7,9 @@ import openai
 import pytest
 from sqlalchemy import update
 
+from penstock.router.store.errors import StoreUnavailable
 from penstock.router.store.response_leases import ResponseLeases
+from penstock.router.store.responses import Responses
 from penstock.router.store.tables import RESPONSES
 from tests.eventually import until
 from tests.router.api.openai.chats import TEXT
@@ -84,6 +86,21 @@ async def test_one_of_the_same_seed_is_made_anew(keeping: Keeping) -> None:
     at_once = await keeping.create(**seed)
     assert (at_once.id != again.id, at_once.background) == (True, False)
     assert order(await stream(keeping.server, background=True, seed=5, model="any")) == ORDER
+
+
+async def test_a_follower_waits_for_a_store_that_is_away(keeping: Keeping, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = await keeping.create(background=True)
+    await keeping.ended(made.id)
+    tries, events = [0], Responses.events
+
+    async def sometimes(self: Responses, id: str, number: int) -> Any:
+        tries[0] += 1
+        if tries[0] % 2:
+            raise StoreUnavailable
+        return await events(self, id, number)
+
+    monkeypatch.setattr(Responses, "events", sometimes)
+    assert order(await keeping.events(made.id)) == ORDER
 
 
 async def test_one_that_is_deleted_is_given_up(keeping: Keeping) -> None:

@@ -158,3 +158,22 @@ async def test_references_that_lead_nowhere(keeping: Keeping) -> None:
     for id in ("msg_1", f"msg_{name}_7", "", "x" * 1000, "msg_\0"):
         with pytest.raises((openai.BadRequestError, openai.NotFoundError), match=r"There is no response|does not keep"):
             await keeping.create([{"type": "item_reference", "id": id}])
+
+
+async def test_items_that_are_referred_to_have_room(start_keeping: StartKeeping) -> None:
+    keeping = await start_keeping(limits=replace(LIMITS, payload_limit=3000))
+    made = await keeping.create("Hello " * 10)
+    [item] = (await keeping.client.responses.input_items.list(made.id)).data
+    reference: Any = {"id": item.id}  # whose type need not be told
+    twice = (await keeping.create([reference] * 2)).usage.input_tokens
+    assert twice > made.usage.input_tokens
+    assert (await keeping.client.responses.input_tokens.count(input=[reference] * 2)).input_tokens == twice
+    with pytest.raises(openai.BadRequestError, match="must not refer to items of more than 3000 bytes"):
+        await keeping.create([reference] * 30)
+
+
+async def test_pages_come_to_an_end_where_ids_come_twice(keeping: Keeping) -> None:
+    items: Any = [{"id": id, "role": "user", "content": id} for id in "abacab"]
+    made = await keeping.create(items)
+    page = await keeping.client.responses.input_items.list(made.id, order="asc", limit=1)
+    assert len([item async for item in page]) <= len(items)
