@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from penstock.router.api.responses.bodies import Content, Item
-from penstock.router.chat.messages import Message
+from penstock.router.chat.messages import Message, check_depth
 from penstock.router.errors import ValidationError
 
 ROLES = ("user", "assistant", "system", "developer")
@@ -179,6 +179,7 @@ def _arguments(item: Item, where: str) -> str:
         read = None
     if not isinstance(read, dict):
         raise ValidationError(f"`{where}.arguments` must be a JSON object, as a string")
+    check_depth(read, f"{where}.arguments")
     return arguments
 
 

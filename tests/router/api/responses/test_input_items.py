@@ -60,6 +60,7 @@ def test_items_are_folded_into_messages(items: list[dict[str, Any]], expected: l
      "`input[0].content[0]` must be of type input_text or output_text"),
     ({**CALL, "arguments": "[]"}, "`input[0].arguments` must be a JSON object"),
     ({**CALL, "arguments": "{"}, "`input[0].arguments` must be a JSON object"),
+    ({**CALL, "arguments": '{"a":' * 400 + "1" + "}" * 400}, "`input[0].arguments` is nested too deeply"),
     ({**CALL, "call_id": None}, "`input[0]` must have the field `call_id`"),
     ({**OUTPUT, "output": None}, "`input[0]` must have the field `output`"),
     ({"type": "item_reference", "id": "msg_1"}, "`input[0]` refers to an item that this server does not keep"),
