@@ -39,12 +39,11 @@ class KnownParts:
 
     def __init__(self, tokenizer: tokenizers.Tokenizer, most_bytes: int = MOST_BYTES) -> None:
         added = tokenizer.get_added_tokens_decoder()
-        contents = [token.content for token in added.values()]
-        self._all = "\n".join(contents)
-        self._endings = {content[start:] for content in contents for start in range(1, len(content))}
+        self._contents = [token.content for token in added.values()]
         self._candidates = {
             token_id: token.content for token_id, token in added.items()
             if token.content[:1] in _FIRST and not (token.lstrip or token.single_word or token.normalized)}
+        self._are_marks: dict[str, bool] = {}
         self._marks: Marks = {}
         self._parts: OrderedDict[str, Ids] = OrderedDict()
         self._most_bytes = most_bytes
@@ -93,9 +92,14 @@ class KnownParts:
         self.put(parts)
 
     def _is_mark(self, content: str) -> bool:
-        """Tells whether no other added token hides this one."""
-        beginnings = (content[:stop] for stop in range(1, len(content)))
-        return self._all.count(content) == 1 and self._endings.isdisjoint(beginnings)
+        """Tells whether no other added token hides this one: none has it within, or ends as it begins."""
+        known = self._are_marks.get(content)
+        if known is None:
+            beginnings = tuple(content[:stop] for stop in range(1, len(content)))
+            is_hidden = any((content in other and content != other) or other[1:].endswith(beginnings)
+                            for other in self._contents)
+            known = self._are_marks[content] = self._contents.count(content) == 1 and not is_hidden
+        return known
 
 
 def _has_many(text: str, marks: Marks) -> bool:

@@ -15,14 +15,15 @@ _SWITCHES = ("enable_thinking", "thinking")
 _EFFORT, _BUDGET = "reasoning_effort", "thinking_budget"
 _NO_EFFORT = ("none", "minimal")
 EFFORTS = (*_NO_EFFORT, "low", "medium", "high", "xhigh", "max")
-"""The efforts that are known where a template has a switch alone."""
+"""The efforts that are known where a template does not read them itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThinkingWish:
     """How a client wishes the model to think; None where it says nothing. `budget` is the most tokens of thinking.
 
-    If the wish `insists`, it is refused where the model's template can't follow it.
+    If the wish `insists`, a budget that can't be held is refused, and so is an effort that nobody knows. A model that
+    can't choose its effort does not follow one: agents send it to all models.
     """
 
     is_on: bool | None = None
@@ -39,11 +40,8 @@ class ThinkingWish:
         if self.effort is not None:
             if conversation.reads(_EFFORT):
                 found[_EFFORT] = self.effort
-            elif not self.insists or any(map(conversation.reads, _SWITCHES)):
-                self._check_effort()
             else:
-                raise ValidationError(f"`{_EFFORT}` is not supported by this model's chat template",
-                                      "unsupported_parameter")
+                self._check_effort()
             if is_on is None and (self.effort in _NO_EFFORT or _EFFORT not in found):
                 is_on = self.effort not in _NO_EFFORT
         if is_on is not None:

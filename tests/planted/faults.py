@@ -48,7 +48,7 @@ FAULTS = (
     Fault("text", "stops-within-min-tokens", "router/engine/stop_text.py",
           "if not self._num_unstopped:", "if self._num_unstopped >= 0:", _TEXT),
     Fault("text", "a-hidden-token-cuts-a-text", "router/text/known_parts.py",
-          "self._all.count(content) == 1 and ", "", _TEXT),
+          "(content in other and content != other) or ", "", _TEXT),
     Fault("text", "tokens-are-kept-for-other-parts", "router/text/known_parts.py",
           "if len(starts) != len(parts):", "if False:", _TEXT),
 

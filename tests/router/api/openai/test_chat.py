@@ -192,8 +192,9 @@ UNSUPPORTED = "unsupported_parameter"
 
 
 @pytest.mark.parametrize(("fields", "told", "param", "code"), [
-    ({"reasoning_effort": "low"}, "`reasoning_effort` is not supported by this model's chat template",
-     "reasoning_effort", UNSUPPORTED),
+    ({"reasoning_effort": "lots"},
+     '`reasoning_effort` must be one of none, minimal, low, medium, high, xhigh, max. Given: "lots"',
+     "reasoning_effort", "invalid_value"),
     ({"modalities": ["text", "audio"]}, '`modalities`, other than ["text"], is not supported', "modalities",
      UNSUPPORTED),
     ({"banned_strings": ["a"]}, "`banned_strings`, other than [], is not supported", "banned_strings", UNSUPPORTED),
