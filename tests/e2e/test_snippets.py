@@ -53,7 +53,10 @@ def snippets(*languages: str) -> Iterator[Any]:
         for found in FENCED.finditer(text):
             if found["language"] in languages:
                 line = text.count("\n", 0, found.start()) + 1
-                yield pytest.param(found["language"], found["snippet"], id=f"{page.name}:{line}")
+                # A program imports its client, which takes the processor a second or two.
+                is_slow = found["language"] == "python" and page.name != "README.md"
+                yield pytest.param(found["language"], found["snippet"], id=f"{page.name}:{line}",
+                                   marks=pytest.mark.slow if is_slow else ())
 
 
 def test_every_snippet_has_a_language() -> None:

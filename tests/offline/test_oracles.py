@@ -27,7 +27,7 @@ def transformers_greedy(prompt: list[int], **fields: Any) -> list[int]:
     return ids[len(prompt):]
 
 
-@pytest.mark.parametrize("prompt", PROMPTS)
+@pytest.mark.parametrize("prompt", [PROMPTS[0], *(pytest.param(each, marks=pytest.mark.slow) for each in PROMPTS[1:])])
 def test_bad_words_are_avoided_as_transformers_avoids_them(llm: LLM, prompt: str) -> None:
     """Words of what would be said without them, one and two tokens long, and of what is said instead. None begins in
     the prompt, of which transformers would count the end."""
@@ -47,7 +47,7 @@ def test_bad_words_are_avoided_as_transformers_avoids_them(llm: LLM, prompt: str
     assert together[0] == together[-1] == found
 
 
-@pytest.mark.parametrize("prompt", PROMPTS[:2])
+@pytest.mark.parametrize("prompt", [PROMPTS[0], pytest.param(PROMPTS[1], marks=pytest.mark.slow)])
 def test_allowed_tokens_are_the_only_ones(llm: LLM, prompt: str) -> None:
     ids, allowed = llm.get_tokenizer().encode(prompt), [5, *range(40, 900, 7)]
     [found] = greedy(llm, [prompt], allowed_token_ids=allowed)
@@ -73,6 +73,7 @@ def test_logprobs_and_ranks_of_a_prompt(llm: LLM) -> None:
             assert abs(rank - 1 - order.index(token_id)) <= max(1, rank // 20)
 
 
+@pytest.mark.slow
 def test_guesses_change_nothing_of_what_is_banned(llm: LLM) -> None:
     """Where the text repeats itself, so that guesses are taken from it, and some of them are banned."""
     prompts = ["one two three four one two three four one two", *PROMPTS]

@@ -45,7 +45,7 @@ SAMPLES: dict[str, list[Any]] = {
 BESIDE: dict[str, dict[str, Any]] = {"top_logprobs": {"logprobs": True}, "stream_options": {"stream": True}}
 REFUSED: dict[str, set[str]] = {
     "chat": {
-        "audio", "moderation", "web_search_options", "reasoning_effort",  # it is one for a template
+        "audio", "moderation", "web_search_options",
         'modalities ["audio"]', 'verbosity "low"', 'verbosity "high"',
         "tools custom", "tool_choice custom", "response_format without schema", "messages audio", "messages file",
         "messages without content",

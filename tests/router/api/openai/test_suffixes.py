@@ -32,7 +32,8 @@ def with_markers(folder: Path, form: FillForm, is_special: bool) -> tuple[Path, 
 
 
 @pytest.mark.parametrize("is_special", [False, True])
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.markers[0])
+@pytest.mark.parametrize("form", [FORMS[0], *(pytest.param(form, marks=pytest.mark.slow) for form in FORMS[1:])],
+                         ids=lambda form: form.markers[0])
 async def test_each_familys_form(start: Start, tmp_path: Path, form: FillForm, is_special: bool) -> None:
     """The markers are tokens of their own, and all that would end a file ends the answer, without being its text."""
     file, ids = with_markers(tmp_path, form, is_special)

@@ -34,6 +34,10 @@ from tests.router.grammar.grammar_driver import accepts, draw, make_compiler
 OF = {form.models: form for form in FORMATS}
 XML, PYTHON, HERMES, MISTRAL, KIMI = (
     named_format(name, "") for name in ("qwen3_coder", "pythonic", "hermes", "mistral", "kimi_k2"))
+QUICK = ("hermes", "mistral", "llama3_json", "pythonic", "qwen3_coder", "glm45", "deepseek_v31", "kimi_k2")
+"""Names of forms of each kind; the others are tried by slow tests."""
+EACH = [pytest.param(models, marks=() if set(QUICK) & set(form.names) else pytest.mark.slow)
+        for models, form in OF.items()]
 LARK = GrammarSpec("lark", 'start: "*** begin\\n" LINE+ "*** end"\nLINE: /[a-z]+\\n/')
 REGEX = GrammarSpec("regex", "[a-z]+-[0-9]{2}")
 INPUT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
@@ -86,7 +90,7 @@ SCHEMA: dict[str, Any] = {
                    "points": {"type": "array", "items": {"$ref": "#/$defs/point"}}, "exact": {"type": "boolean"}}}
 
 
-@pytest.mark.parametrize("models", OF)
+@pytest.mark.parametrize("models", EACH)
 async def test_what_a_schema_says_is_demanded(compiler: GrammarCompiler, models: str) -> None:
     form, tool = OF[models], Tool("f", None, SCHEMA, is_strict=True)
     good: list[dict[str, Any]] = [
@@ -126,7 +130,7 @@ BOUND = Tool("edit", None, {
 
 
 @pytest.mark.parametrize("is_marked", [False, True])
-@pytest.mark.parametrize("models", OF)
+@pytest.mark.parametrize("models", EACH)
 async def test_texts_of_the_form_in_values(compiler: GrammarCompiler, models: str, is_marked: bool) -> None:
     """A model may write tags, marks and calls as texts: each call is read as the grammar has it for all that."""
     form, dice = OF[models], random.Random(models)
@@ -249,7 +253,7 @@ def test_names_that_can_not_be_written_without_quotes(name: str) -> None:
 
 
 @pytest.mark.parametrize("grammar", [LARK, REGEX], ids=lambda grammar: grammar.kind)
-@pytest.mark.parametrize("models", OF)
+@pytest.mark.parametrize("models", EACH)
 async def test_custom_tools(compiler: GrammarCompiler, models: str, grammar: GrammarSpec) -> None:
     """Their text follows the grammar wherever a call can hold it, and comes raw."""
     form, tool = OF[models], Tool("patch", None, INPUT, is_custom=True, is_strict=True, grammar=grammar)
