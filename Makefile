@@ -16,6 +16,10 @@ SHARED = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Tests start hundreds of processes, and pytest rewrites every test: once is enough, whatever the environment says.
 unexport PYTHONDONTWRITEBYTECODE
 CLIENTS = $(shell sed -n 's/^client-\([a-z-]*\) = .*/\1/p' pyproject.toml)
+CLIENT_PYTHON = .venv/bin/python
+# For clients that need a newer Python than ours may be; also where pyenv has several.
+NEWER_PYTHON = $(or $(shell for v in 3.13 3.12; do PYENV_VERSION=$$v python$$v -c 'import sys; print(sys.executable)' \
+	2> /dev/null && break; done),.venv/bin/python)
 NPM_CLIENTS = $(notdir $(wildcard tests/clients/npm/*))
 TEMPLATES = llama-cpp-python==0.3.36
 NEEDS = Python 3.11 or newer with venv is needed: apt-get install python3-venv (where python3 is older: \
@@ -60,8 +64,9 @@ serve: setup  ## Serve MODEL_ID with NUM_SHARD processes at PORT; a small chat m
 
 clients: $(CLIENTS:%=.venv/clients/%/stamp) $(NPM_CLIENTS:%=.venv/clients/%/stamp) .venv/clients/templates/stamp  ## Install the clients that the slow tests run, each into an environment
 
+.venv/clients/openhands/stamp: CLIENT_PYTHON = $(NEWER_PYTHON)
 .venv/clients/%/stamp: pyproject.toml | .venv/stamp
-	@rm -rf $(@D) && .venv/bin/python -m venv --without-pip $(@D)
+	@rm -rf $(@D) && $(CLIENT_PYTHON) -m venv --without-pip $(@D)
 	@.venv/bin/pip --python $(@D)/bin/python install --quiet --no-compile --group client-$* && touch $@ || \
 		echo 'client-$* could not be installed: its tests are skipped'
 

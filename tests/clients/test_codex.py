@@ -1,24 +1,19 @@
 """Codex, the agent itself, against a server whose model answers as a script says."""
 
-import asyncio
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.bench.programs.scripted_model import by_last
-from penstock.router.chat.template import ChatTemplate
 from tests.clients.environments import program_of
-from tests.fakes import FACTS, LIMITS, SpeakingFleet
-from tests.router.api.chat_templates import HERMES
-from tests.router.api.conftest import Server, Start, starting
+from tests.clients.scripted import call, output_of, prompts_of, serve
+from tests.router.api.conftest import Server, Start
 
 PROGRAM = "@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex"
-CALL = '<tool_call>\n{"name": "exec_command", "arguments": {"cmd": "cat note"}}\n</tool_call>'
-SCRIPT = {"Which word is in the note?": CALL, "heliotrope": "The word is heliotrope.", "": "Hello."}
+SCRIPT = {"Which word is in the note?": call("exec_command", cmd="cat note"),
+          "heliotrope": "The word is heliotrope.", "": "Hello."}
 SETTINGS = """\
 model = "demo"
 model_provider = "penstock"
@@ -31,31 +26,15 @@ wire_api = "responses"
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-@pytest.fixture
-async def start() -> Any:
-    async with starting() as start:
-        yield start
-
-
-async def serve(start: Start, max_total_tokens: int) -> Server:
-    """A server with room for the agent's instructions and tools, some 8,000 tokens."""
-    limits = replace(LIMITS, max_input_tokens=max_total_tokens - 1, max_total_tokens=max_total_tokens,
-                     max_batch_prefill_tokens=4096)
-    facts = replace(FACTS, num_blocks=1 << 13, context_length=1 << 17, step_tokens=4096)
-    return await start(limits, reply=by_last(SCRIPT), facts=facts, template=ChatTemplate({"default": HERMES}, {}))
-
-
 async def ask(server: Server, folder: Path, question: str) -> list[dict[str, Any]]:
     """What the agent reports as it works. It knows no login, and finds no settings of anybody's."""
     home = folder / "home"
     home.mkdir()
     (home / "config.toml").write_text(SETTINGS.replace("URL", str(server.client.make_url("/v1"))))
-    process = await asyncio.create_subprocess_exec(
+    _, output, errors = await output_of(
         program_of("codex", PROGRAM), "exec", "--skip-git-repo-check", "--json", "--sandbox", "danger-full-access",
-        question, cwd=folder, env={"PATH": os.environ["PATH"], "HOME": str(home), "CODEX_HOME": str(home)},
-        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)
-    output, errors = await process.communicate()
-    assert output, errors.decode()
+        question, environment={"PATH": os.environ["PATH"], "HOME": str(home), "CODEX_HOME": str(home)}, folder=folder)
+    assert output, errors
     return [json.loads(line) for line in output.splitlines()]
 
 
@@ -63,15 +42,14 @@ async def test_a_tool_is_called_and_its_result_answered(start: Start, tmp_path: 
     """The second prompt goes on from the first, and nearly all of it comes from the cache. Tools that the server does
     not have, which the agent names, harm nothing."""
     (tmp_path / "note").write_text("heliotrope\n")
-    server = await serve(start, 50_000)
+    server = await serve(start, SCRIPT)
     events = await ask(server, tmp_path, "Which word is in the note?")
     items = [event["item"] for event in events if event["type"] == "item.completed"]
     assert [(item["command"], item["aggregated_output"], item["exit_code"])
             for item in items if item["type"] == "command_execution"] == [
                 ("/bin/bash -lc 'cat note'", "heliotrope\n", 0)]
     assert items[-1]["text"] == "The word is heliotrope."
-    assert isinstance(server.fleet, SpeakingFleet)
-    first, second = server.fleet.model.prompts
+    first, second = prompts_of(server)
     assert second.startswith(first)
     assert "web_search" not in second
     usage = events[-1]["usage"]
@@ -82,6 +60,6 @@ async def test_a_tool_is_called_and_its_result_answered(start: Start, tmp_path: 
 
 async def test_a_prompt_that_is_too_long(start: Start, tmp_path: Path) -> None:
     """The agent knows from the error's code that it is."""
-    events = await ask(await serve(start, 2_000), tmp_path, "Hello")
+    events = await ask(await serve(start, SCRIPT, 2_000), tmp_path, "Hello")
     assert events[-1]["type"] == "turn.failed"
     assert "ran out of room in the model's context window" in events[-1]["error"]["message"]

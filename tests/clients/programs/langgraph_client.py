@@ -1,4 +1,4 @@
-"""LangGraph's agent over LangChain's models: a tool, streams, a schema and thoughts, by three APIs."""
+"""LangChain's agent and a graph of LangGraph: a tool, streams, a schema and thoughts, by three APIs."""
 
 import sys
 from typing import Any
@@ -9,6 +9,9 @@ from langchain_anthropic import ChatAnthropic
 from langchain_core.language_models import BaseChatModel
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
 
 
 class City(pydantic.BaseModel):
@@ -24,6 +27,24 @@ def weather(city: str) -> str:
     return f"22 degrees in {city}"
 
 
+def drive_graph(model: BaseChatModel) -> None:
+    """A graph of one's own, which keeps the conversation: the second question comes behind all of the first."""
+    bound = model.bind_tools([weather])
+    graph = StateGraph(MessagesState)
+    graph.add_node("model", lambda state: {"messages": [bound.invoke(state["messages"])]})
+    graph.add_node("tools", ToolNode([weather]))
+    graph.add_edge(START, "model")
+    graph.add_conditional_edges("model", tools_condition)
+    graph.add_edge("tools", "model")
+    agent, thread = graph.compile(checkpointer=InMemorySaver()), {"configurable": {"thread_id": "a"}}
+    question = {"messages": [("user", "How is it in Rome?")]}
+    steps = [step for update in agent.stream(question, thread, stream_mode="updates") for step in update]
+    assert steps == ["model", "tools", "model"], steps
+    messages = agent.invoke({"messages": [("user", "Think about it")]}, thread)["messages"]
+    assert [message.type for message in messages] == ["human", "ai", "tool", "ai", "human", "ai"], messages
+    assert messages[-1].text == "It is two.", messages[-1]
+
+
 def drive(model: BaseChatModel, **schema: Any) -> None:
     agent = create_agent(model, [weather], system_prompt="You are brief.")
     question = {"messages": [("user", "How is it in Rome?")]}
@@ -37,6 +58,7 @@ def drive(model: BaseChatModel, **schema: Any) -> None:
     assert thought.text == "It is two.", thought
     named = model.with_structured_output(City, **schema).invoke("Name a city")
     assert named == City(city="Rome", population=3), named
+    drive_graph(model)
 
 
 def main(url: str) -> None:
