@@ -73,8 +73,9 @@ RUN /opt/tools/bin/pip --python /opt/penstock/bin/python install --no-cache-dir 
         --no-build-isolation --target /opt/own /src \
     && rm -r /opt/own/penstock/kernels/lib /opt/own/penstock/router/api/http/static/vendored \
     && python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/own \
-    && mkdir -p /opt/model/penstock \
-    && for part in bench kernels quantization shard; do mv "/opt/own/penstock/$part" /opt/model/penstock; done
+    && mkdir -p /opt/others/penstock \
+    && for part in bench checkpoints client cluster contract kernels launcher offline protos quantization shard system \
+        telemetry; do mv "/opt/own/penstock/$part" /opt/others/penstock; done
 
 FROM ${BASE_IMAGE} AS runtime
 ARG VARIANT=cpu
@@ -92,7 +93,7 @@ COPY --from=packages /opt/penstock /opt/penstock
 COPY deploy/demo_model/checkpoint /opt/penstock/demo_model
 COPY --from=kernels /src/kernels/lib /opt/penstock/own/penstock/kernels/lib
 COPY --from=vendored /src/static /opt/penstock/own/penstock/router/api/http/static
-COPY --from=own /opt/model /opt/penstock/own
+COPY --from=own /opt/others /opt/penstock/own
 COPY --from=own /opt/own /opt/penstock/own
 ENV PATH=/opt/penstock/own/bin:/opt/penstock/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \

@@ -83,8 +83,8 @@ $(NPM_CLIENTS:%=.venv/clients/%/stamp): .venv/clients/%/stamp: tests/clients/npm
 		tar --extract --gzip --file $(@D)/*.tar.gz --directory $(@D) --strip-components 5 --wildcards '*/models/templates/*' && \
 		rm $(@D)/*.tar.gz && touch $@ || echo 'The published chat templates could not be had: their tests are skipped'
 
-# Tests wait now and then for processes that start, or that are killed, which one more worker uses.
-test test-shared: WORKERS = 3
+# Quick tests wait now and then for processes that start, which one more worker uses.
+test: WORKERS = 3
 test: setup  ## Run the quick tests
 	.venv/bin/pytest $(SHARED) -m "not slow and not gpu"
 

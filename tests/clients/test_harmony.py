@@ -11,6 +11,7 @@ import pytest
 
 from penstock.router.chat.deltas import Content, Delta, Thinking
 from penstock.router.chat.harmony_parser import HarmonyParser
+from penstock.router.chat.tools.offer import Offer, Tool
 from tests.clients.environments import program_of, python_of
 from tests.router.chat.tools.calls import WORDS, calls_of, content_of, draw_calls, draw_tools, offer_of
 
@@ -88,7 +89,7 @@ def test_messages_that_it_writes(ask: Ask, seed: int) -> None:
 def test_headers_as_models_write_them(ask: Ask, header: str) -> None:
     text = f'<|channel|>analysis<|message|>So<|end|><|start|>assistant{header}<|message|>{{"x": 1}}'
     (_, (channel, recipient, _, last)), tokens = ask("read", text)
-    deltas = read(HarmonyParser(), tokens)
+    deltas = read(HarmonyParser(Offer((Tool("f", None, {"type": "object"}),))), tokens)
     assert calls_of(deltas) == ([("f", {"x": 1})] if recipient == "functions.f" else [])
     assert content_of(deltas) == (last if recipient is None and channel != "analysis" else "")
     assert thoughts_of(deltas) == ("So" + f"\n\n{last}" * (recipient is None and channel == "analysis"))
