@@ -1,25 +1,14 @@
 """The form in which an answer is written: how it thinks, how it calls tools, and which it may call."""
 
 from dataclasses import dataclass
-from typing import Protocol
 
-from penstock.router.chat.deltas import Content, Delta
+from penstock.router.chat.deltas import AnswerParser, Content, Delta
 from penstock.router.chat.harmony_parser import HarmonyParser
 from penstock.router.chat.thinking_format import ThinkingFormat
 from penstock.router.chat.thinking_parser import ThinkingParser
 from penstock.router.chat.tools.call_format import CallFormat
 from penstock.router.chat.tools.offer import Offer
 from penstock.router.chat.tools.parser import CallParser
-
-
-class AnswerParser(Protocol):
-    """Splits an answer's text, in pieces of any size, into its parts."""
-
-    def push(self, piece: str) -> list[Delta]:
-        """Takes the next piece of the answer, and returns the deltas that it decides."""
-
-    def finish(self) -> list[Delta]:
-        """Takes the answer's end, and returns what was held back."""
 
 
 class TextParser:

@@ -1,6 +1,7 @@
 """The parts of an answer to a conversation, in the order in which they come, by whichever API they are told."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +43,13 @@ class CallEnd:
 
 
 Delta = Content | Thinking | CallBegin | Arguments | CallEnd
+
+
+class AnswerParser(Protocol):
+    """Splits an answer's text, in pieces of any size, into its parts."""
+
+    def push(self, piece: str) -> list[Delta]:
+        """Takes the next piece of the answer, and returns the deltas that it decides."""
+
+    def finish(self) -> list[Delta]:
+        """Takes the answer's end, and returns what was held back."""

@@ -6,23 +6,13 @@ thinking. Thoughts that are opened within an answer are text.
 
 from collections.abc import Iterator
 from enum import Enum, auto
-from typing import Protocol
 
-from penstock.router.chat.deltas import Delta, Thinking
+from penstock.router.chat.deltas import AnswerParser, Delta, Thinking
+from penstock.router.chat.marks import held_back
 from penstock.router.chat.thinking_format import ThinkingFormat
 
 _MOST_BLANKS = 64
 """How many characters of white space may come before the opening mark."""
-
-
-class Parser(Protocol):
-    """Splits the text behind the thinking into its parts."""
-
-    def push(self, piece: str) -> list[Delta]:
-        """Takes the next piece."""
-
-    def finish(self) -> list[Delta]:
-        """Takes the end."""
 
 
 class TextUntil:
@@ -42,7 +32,7 @@ class TextUntil:
             return self._text(piece), None
         text = self.held + piece
         before, mark, rest = text.partition(self._mark)
-        self.held = "" if mark else text[len(text) - begun(text, self._mark):]
+        self.held = "" if mark else text[len(text) - held_back(text, self._mark):]
         return self._text(before if mark else text[:len(text) - len(self.held)]), rest if mark else None
 
     def finish(self) -> str:
@@ -79,7 +69,7 @@ class ThinkingParser:
     """Takes the pieces of one answer; `answer` parses the rest of it, behind the thinking. The deltas, joined, depend
     on the text alone and not on how it was cut."""
 
-    def __init__(self, form: ThinkingFormat, is_open: bool, answer: Parser) -> None:
+    def __init__(self, form: ThinkingFormat, is_open: bool, answer: AnswerParser) -> None:
         """`is_open` tells that the prompt has the opening mark."""
         self._form = form
         self._answer = answer
@@ -165,11 +155,3 @@ class ThinkingParser:
         if text:
             self._place = _Place.ANSWER
         return text
-
-
-def begun(text: str, mark: str) -> int:
-    """Returns how many characters at the end of the text are the beginning of the mark."""
-    at = text.find(mark[0], max(0, len(text) - len(mark) + 1))
-    while at >= 0 and not mark.startswith(text[at:]):
-        at = text.find(mark[0], at + 1)
-    return 0 if at < 0 else len(text) - at

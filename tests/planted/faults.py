@@ -186,7 +186,7 @@ FAULTS = (
     Fault("scheduler", "a-mask-too-late", "router/scheduling/rows.py",
           ">= sequence.num_free", "> sequence.num_free", ("tests/router/engine/test_thinking_budgets.py",)),
     Fault("api", "half-a-mark-is-thought", "router/chat/thinking_parser.py",
-          'self.held = "" if mark else text[len(text) - begun(text, self._mark):]', 'self.held = ""',
+          'self.held = "" if mark else text[len(text) - held_back(text, self._mark):]', 'self.held = ""',
           ("tests/router/chat/test_thinking_parser.py",)),
     Fault("api", "a-tool-in-the-thoughts", "router/chat/harmony_parser.py",
           "self._kind = _Kind.CALL\n", "pass\n", ("tests/router/chat/test_thinking_parser.py",)),

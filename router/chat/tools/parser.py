@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator
 from enum import Enum, auto
 
 from penstock.router.chat.deltas import Arguments, CallBegin, CallEnd, Content, Delta
+from penstock.router.chat.marks import held_back
 from penstock.router.chat.tools.call_format import CallFormat, Keywords, Tagged
 from penstock.router.chat.tools.literals import KeywordsReader
 from penstock.router.chat.tools.offer import Offer, Tool
 from penstock.router.chat.tools.pattern import MAX_HEADER, Match, NoMatch, match, match_within
-from penstock.router.chat.tools.readers import InputReader, ObjectReader, RawReader, Read, Reader, State, held_back
+from penstock.router.chat.tools.readers import InputReader, ObjectReader, RawReader, Read, Reader, State
 from penstock.router.chat.tools.tagged import TaggedReader
 
 MAX_BLANKS = 64

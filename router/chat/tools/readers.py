@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol
 
+from penstock.router.chat.marks import held_back
 from penstock.router.chat.tools.pattern import MAX_HEADER, Match, NoMatch, match_within
 
 
@@ -193,16 +194,6 @@ class _StringText:
         escaped, self._json = self._json[:end], self._json[end:]
         text: str = json.loads(f'"{escaped}"', strict=False)
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def held_back(text: str, mark: str) -> int:
-    """Returns how many characters at the end of the text may be the beginning of `mark`."""
-    if not mark:
-        return 0
-    place = text.find(mark[0], max(0, len(text) - len(mark) + 1))
-    while place >= 0 and not mark.startswith(text[place:]):
-        place = text.find(mark[0], place + 1)
-    return 0 if place < 0 else len(text) - place
 
 
 _INPUT = '{"input": "'

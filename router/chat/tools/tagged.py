@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from penstock.router.chat.marks import held_back
 from penstock.router.chat.tools.call_format import KEY, Tagged
 from penstock.router.chat.tools.literals import escaped
 from penstock.router.chat.tools.pattern import MAX_HEADER, Match, NoMatch, match_within
-from penstock.router.chat.tools.readers import Quotes, Read, State, held_back
+from penstock.router.chat.tools.readers import Quotes, Read, State
 from penstock.router.chat.tools.value_types import OTHERS, STRING, Types, property_types, typed
 
 MAX_LOOK = 256
