@@ -5,11 +5,11 @@ import math
 import re
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import unquote
 
 import orjson
 
 from penstock.router.grammar.matcher import GrammarError
+from penstock.router.grammar.references import resolved
 from penstock.router.grammar.rewrite import TEXTS
 
 _MAX_DEPTH = 100
@@ -178,20 +178,8 @@ def _num_meeting(node: object, root: _Schema, known: dict[int, int]) -> int:
         here += sum(_num_meeting(child, root, known) for child in _list(node.get("allOf")))
         for key in ("anyOf", "oneOf"):
             here += max((_num_meeting(child, root, known) for child in _list(node.get(key))), default=0)
-        known[id(node)] = here + _num_meeting(_target(node.get("$ref"), root), root, known)
+        known[id(node)] = here + _num_meeting(resolved(node.get("$ref"), root), root, known)
     return known[id(node)]
-
-
-def _target(reference: object, root: _Schema) -> object:
-    """Returns the schema that a JSON pointer points at; None if there is none."""
-    found: object = root
-    for step in reference.split("/")[1:] if isinstance(reference, str) else ("",):
-        key = unquote(step).replace("~1", "/").replace("~0", "~")
-        if isinstance(found, list) and key.isdecimal() and int(key) < len(found):
-            found = found[int(key)]
-        else:
-            found = found.get(key) if isinstance(found, dict) else None
-    return found
 
 
 def _narrow(node: _Schema) -> None:

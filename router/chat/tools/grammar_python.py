@@ -8,8 +8,9 @@ from penstock.router.chat.tools.call_format import IDENTIFIER
 from penstock.router.chat.tools.lark import Lark, quoted
 from penstock.router.chat.tools.offer import Tool
 from penstock.router.chat.tools.schemas import check_keywords, refused, value_schema, writable
-from penstock.router.chat.tools.value_types import TOLD, properties_of, required_of, resolved
+from penstock.router.chat.tools.value_types import TOLD, properties_of, required_of
 from penstock.router.grammar.matcher import GrammarError
+from penstock.router.grammar.references import resolved
 
 _ANNOTATIONS = TOLD | {"$schema", "$id", "$defs", "definitions", "additionalProperties"}
 _STRING = r'''/"([^"\\\x00-\x1f]|\\["'\\nrt])*"|'([^'\\\x00-\x1f]|\\["'\\nrt])*'/'''

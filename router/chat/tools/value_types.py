@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from penstock.router.chat.tools.literals import as_json
+from penstock.router.grammar.references import resolved
 
 Types = frozenset[str]
 
@@ -101,14 +102,6 @@ def followed(schema: Any, root: Mapping[str, Any]) -> Any:
             case _:
                 break
     return schema
-
-
-def resolved(reference: object, root: Mapping[str, Any]) -> object:
-    """Returns the part of a schema that a reference points at; None if there is none."""
-    found: object = root
-    for step in reference.split("/")[1:] if isinstance(reference, str) and reference.startswith("#") else ("",):
-        found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
-    return found
 
 
 def typed(text: str, types: Types) -> str:
