@@ -10,7 +10,7 @@ from pathlib import Path
 import llguidance
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-from penstock.router.grammar.form_matcher import FormGrammar, failure, in_one_sentence
+from penstock.router.grammar.form_matcher import FormGrammar, FormMatcher, failure, in_one_sentence
 from penstock.router.grammar.gbnf import to_lark
 from penstock.router.grammar.matcher import Grammar, GrammarError
 from penstock.router.grammar.schema import prepare
@@ -96,7 +96,7 @@ class GrammarCompiler:
             raise GrammarError("no answer can satisfy it")
         if matcher.is_stopped():
             raise GrammarError("it accepts nothing but the empty answer")
-        return FormGrammar(matcher, words.num_bytes, words.tokens)
+        return FormGrammar(FormMatcher(matcher, words.num_bytes, words.tokens))
 
     def _begin(self, rule: ThinkingRule, behind: Grammar | None) -> Grammar:
         """Returns the grammar of an answer that may think first, in a thread: it looks at all tokens."""

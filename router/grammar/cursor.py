@@ -30,8 +30,7 @@ class MaskResult:
 
 class GrammarCursor:
     """Follows one answer through its grammar. `output_so_far` is shown to a matcher when one is first needed, and so
-    are tokens that may be any.
-    It tells up to `most_forced` of the tokens that the grammar forces."""
+    are tokens that may be any. It tells up to `most_forced` of the tokens that the grammar forces."""
 
     def __init__(
         self, sequence_id: int, grammar: Grammar, output_so_far: Sequence[int] = (), most_forced: int = 0

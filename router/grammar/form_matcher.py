@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from llguidance import LLMatcher
 
-from penstock.router.grammar.matcher import GrammarError
+from penstock.router.grammar.matcher import GrammarError, masks_along
 
 _MOST_BEGINNINGS = 32
 """How many tokens a mask may allow if they are to be the beginnings of one text."""
@@ -32,18 +32,8 @@ class FormMatcher:
             raise failure(self._matcher)
         return mask[:self._num_bytes]
 
-    def masks(self, drafts: Sequence[int] = ()) -> bytes:
-        masks, ahead = [self.mask()], self.copy()
-        with suppress(GrammarError):
-            for draft in drafts:
-                if not masks[-1][draft // 8] >> draft % 8 & 1:
-                    break
-                ahead.push(draft)
-                if ahead._matcher.is_stopped():
-                    break
-                masks.append(ahead.mask())
-        everything = b"\xff" * self._num_bytes
-        return b"".join(masks + [everything] * (1 + len(drafts) - len(masks)))
+    def masks(self, drafts: Sequence[int] = ()) -> bytes | None:
+        return masks_along(self, drafts, everything=b"\xff" * self._num_bytes)
 
     def copy(self) -> "FormMatcher":
         return FormMatcher(self._matcher.deep_copy(), self._num_bytes, self._tokens)
@@ -86,20 +76,18 @@ class FormMatcher:
 class FormGrammar:
     """A grammar of an answer's text, as `Grammar`."""
 
-    __slots__ = ("_matcher", "_num_bytes", "_tokens")
+    __slots__ = ("_first",)
 
-    def __init__(self, matcher: LLMatcher, num_bytes: int, tokens: Sequence[bytes]) -> None:
-        """Takes a `matcher` that is at the grammar's beginning and that nobody else moves."""
-        self._matcher = matcher
-        self._num_bytes = num_bytes
-        self._tokens = tokens
+    def __init__(self, first: FormMatcher) -> None:
+        """Takes a matcher that is at the grammar's beginning and that nobody else moves."""
+        self._first = first
 
     @property
     def num_free(self) -> int:
         return 0
 
     def start(self) -> FormMatcher:
-        return FormMatcher(self._matcher.deep_copy(), self._num_bytes, self._tokens)
+        return self._first.copy()
 
 
 def failure(matcher: LLMatcher) -> GrammarError:

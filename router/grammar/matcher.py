@@ -1,6 +1,7 @@
 """A grammar and the matcher that follows an answer through it, of whichever kind both are."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol
 
 
@@ -52,3 +53,25 @@ class Grammar(Protocol):
 
     def start(self) -> Matcher:
         """Returns a new matcher at the grammar's beginning."""
+
+
+def allows(mask: bytes, token_id: int) -> bool:
+    """Tells whether a mask has the bit of a token."""
+    return bool(mask[token_id // 8] >> token_id % 8 & 1)
+
+
+def masks_along(matcher: Matcher, drafts: Sequence[int], everything: bytes, ends: int = 0) -> bytes | None:
+    """Returns the masks that `Matcher.masks` promises. `everything` is the mask of all tokens, and `ends` are those, as
+    bits, behind which the answer is over, even if the matcher does not know."""
+    masks = [matcher.mask()]
+    with suppress(GrammarError):
+        ahead = matcher.copy() if drafts else matcher
+        for draft in drafts:
+            if (mask := masks[-1]) is not None and not allows(mask, draft):
+                break
+            ahead.push(draft)
+            if ahead.is_complete or ends >> draft & 1:
+                break
+            masks.append(ahead.mask())
+    masks += [None] * (1 + len(drafts) - len(masks))
+    return b"".join(mask or everything for mask in masks) if any(masks) else None

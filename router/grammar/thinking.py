@@ -1,12 +1,11 @@
 """Follows an answer through its thinking, which its grammar leaves alone, and ends it at its budget."""
 
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from copy import copy
 from enum import Enum, auto
 from functools import cached_property
 
-from penstock.router.grammar.matcher import Grammar, GrammarError, Matcher
+from penstock.router.grammar.matcher import Grammar, GrammarError, Matcher, allows, masks_along
 from penstock.router.grammar.spec import ThinkingRule
 
 _MOST_BLANKS = 2
@@ -163,19 +162,8 @@ class ThinkingMatcher:
     def masks(self, drafts: Sequence[int] = ()) -> bytes | None:
         if self._place is _Place.ANSWER:
             return None if self._answer is None else self._answer.masks(drafts)
-        masks = [self.mask()]
-        with suppress(GrammarError):
-            ahead = self.copy() if drafts else self
-            for draft in drafts:
-                if (mask := masks[-1]) is not None and not mask[draft // 8] >> draft % 8 & 1:
-                    break
-                ahead.push(draft)
-                if ahead.is_complete or self._grammar.words.ends >> draft & 1:
-                    break
-                masks.append(ahead.mask())
-        masks += [None] * (1 + len(drafts) - len(masks))
-        everything = self._grammar.words.everything
-        return None if not any(masks) else b"".join(mask or everything for mask in masks)
+        words = self._grammar.words
+        return masks_along(self, drafts, words.everything, words.ends)
 
     def copy(self) -> "ThinkingMatcher":
         copied = copy(self)
@@ -264,7 +252,7 @@ class ThinkingMatcher:
         """Tells whether the answer's grammar allows the token."""
         assert self._answer is not None
         mask = self._answer.mask()
-        return mask is None or bool(mask[token_id // 8] >> token_id % 8 & 1)
+        return mask is None or allows(mask, token_id)
 
     def _is_blank(self, token_id: int) -> bool:
         return self._grammar.words.text(token_id).isspace()
