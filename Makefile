@@ -22,6 +22,7 @@ NEWER_PYTHON = $(or $(shell for v in 3.13 3.12; do PYENV_VERSION=$$v python$$v -
 	2> /dev/null && break; done),.venv/bin/python)
 NPM_CLIENTS = $(notdir $(wildcard tests/clients/npm/*))
 TEMPLATES = llama-cpp-python==0.3.36
+CLIENT_STAMPS = $(patsubst %,.venv/clients/%/stamp,$(CLIENTS) $(NPM_CLIENTS) templates)
 NEEDS = Python 3.11 or newer with venv is needed: apt-get install python3-venv (where python3 is older: \
 	apt-get install python3.11-venv, then add PYTHON=python3.11)
 UNLINKED = penstock/kernels is not a link to the folder kernels: this copy was made without symbolic links, as programs \
@@ -31,7 +32,7 @@ LOG = .venv/setup.log
 # shown where one fails.
 step = echo '$(1)'; { $(2); } >> $(LOG) 2>&1 || { echo 'This failed. The last lines of $(LOG):'; tail -n 20 $(LOG); exit 1; }
 
-.PHONY: help linked setup clients serve test test-slow test-shared test-alone test-containers chaos sanitize sanitize-gpu bench bench-gpu planted lint manifests docs figures lock protos clean
+.PHONY: help linked setup clients missing-clients serve test test-slow test-shared test-alone test-containers chaos sanitize sanitize-gpu bench bench-gpu planted lint manifests docs figures lock protos clean
 
 help:       ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -62,7 +63,10 @@ serve: setup  ## Serve MODEL_ID with NUM_SHARD processes at PORT; a small chat m
 		model=deploy/demo_model/checkpoint; echo "Serving $$model instead, which babbles: MODEL_ID=... serves another"; }; \
 	exec .venv/bin/text-generation-launcher --model-id "$$model" --num-shard $(NUM_SHARD) --port $(PORT)
 
-clients: $(CLIENTS:%=.venv/clients/%/stamp) $(NPM_CLIENTS:%=.venv/clients/%/stamp) .venv/clients/templates/stamp  ## Install the clients that the slow tests run, each into an environment
+clients: $(CLIENT_STAMPS)  ## Install the clients that the slow tests run, each into an environment
+
+missing-clients:  ## Name those of them that are not installed
+	@for stamp in $(CLIENT_STAMPS); do test -e $$stamp || basename $$(dirname $$stamp); done
 
 .venv/clients/openhands/stamp: CLIENT_PYTHON = $(NEWER_PYTHON)
 .venv/clients/%/stamp: pyproject.toml | .venv/stamp
