@@ -1,7 +1,7 @@
 """The cost of an agent's turns in the router, and the share of their prompts that comes from the cache.
 
 cache: an agent of many turns with ten tools, through each API: how much of each turn's prompt the prefix cache had.
-first: the time to the first token of a turn behind few and behind many cached tokens. parsers: how long it takes to
+first: the time to the first token of a turn behind few and behind many cached words. parsers: how long it takes to
 look for thoughts and calls in the text of a token, beside the router's processor time for the token.
 
 The shard is a script that answers at once, so that the router alone is measured. The chat template is in Hermes'
@@ -30,7 +30,7 @@ from penstock.bench.turns.report import show_cache, show_first, show_parsers
 PARTS = ("cache", "first", "parsers")
 TURNS, ROUNDS = 30, 15
 FEW, MANY = 200, 20_000
-"""The cached tokens behind which a turn's first token is timed."""
+"""The cached words behind which a turn's first token is timed."""
 STREAMS, SHORT, LONG = 32, 8, 408
 """The streams at once whose tokens are timed, and how many tokens each has: the difference is what is counted."""
 LIMITS = ["--max-input-tokens", "65000", "--max-total-tokens", "65536", "--max-concurrent-requests", "64"]
@@ -68,7 +68,7 @@ def measure_cache(agent: Agent, flags: Sequence[str]) -> None:
 
 
 def measure_first(rounds: int, flags: Sequence[str]) -> None:
-    """Prints the time to the first token of turns behind few and behind many cached tokens, in turns."""
+    """Prints the time to the first token of turns behind few and behind many cached words, in turns."""
     agents = {number: make_agent(rounds + 2, seed=number, num_system_words=number, num_tools=0)
               for number in (FEW, MANY)}
     with scripted_server(None, flags) as (_, port):
