@@ -11,6 +11,7 @@ from penstock.router.chat.tools.offer import Offer
 from penstock.router.errors import TemplateError, ValidationError
 from penstock.router.generation.prompts import check_variables, write_prompt
 from penstock.router.generation.service import Service
+from penstock.router.text.encoding import TokenizerError
 from penstock.router.turns.thinking import NO_WISH, ThinkingWish
 
 
@@ -45,6 +46,14 @@ class Dialogue:
         prompt = await write_prompt(service, conversation, self._all_variables(conversation),
                                     self.add_generation_prompt, self.continue_final_message)
         return prompt, conversation
+
+    async def num_tokens(self, service: Service) -> int:
+        """Returns the number of tokens of the prompt. Raises ValidationError and TemplateError."""
+        prompt, _ = await self.written(service)
+        try:
+            return len(await service.tokenizer.encode(prompt, add_special_tokens=False))
+        except TokenizerError as error:
+            raise ValidationError(f"tokenizer error {error}") from error
 
     async def _template(self, service: Service) -> tuple[ChatTemplate, str | None]:
         """Returns the template that writes the prompt, and its name if it is one of several: the model's, or one whose

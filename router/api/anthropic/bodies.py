@@ -163,3 +163,8 @@ class MessagesBody(CountBody):
     metadata: dict[str, Any] | None = None
     service_tier: Literal["auto", "standard_only"] | None = None
     context_management: dict[str, Any] | None = None
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether no token is drawn: so few are left by `top_p`, too, if it is 0."""
+        return self.temperature == 0 or self.top_p == 0

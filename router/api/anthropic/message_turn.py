@@ -19,7 +19,7 @@ def turn_of(body: MessagesBody, service: Service) -> Turn:
     """Returns the turn that a body asks for. A RouterError names the field that is refused."""
     return Turn(
         dialogue=dialogue_of(body, service), parameters=_parameters(body), names=_names(body), model=body.model,
-        is_greedy=body.temperature == 0 or body.top_p == 0, fills_context=True)
+        is_greedy=body.is_greedy, fills_context=True)
 
 
 def dialogue_of(body: CountBody, service: Service) -> Dialogue:
@@ -43,12 +43,11 @@ def _thinking(body: CountBody) -> ThinkingWish:
 
 
 def _parameters(body: MessagesBody) -> Parameters:
-    is_greedy = body.temperature == 0 or body.top_p == 0
     return Parameters(
         temperature=body.temperature or None,
         top_k=body.top_k or None,
         top_p=None if body.top_p in (0, 1) else body.top_p,
-        do_sample=not is_greedy,
+        do_sample=not body.is_greedy,
         max_new_tokens=body.max_tokens,
         stop=body.stop_sequences or [],
         grammar=_grammar(body))

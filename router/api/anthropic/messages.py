@@ -20,7 +20,6 @@ from penstock.router.generation.answers import Answers
 from penstock.router.generation.asking import Asking
 from penstock.router.generation.identity import OUTPUT_IDS, REPEAT, Wish
 from penstock.router.generation.service import service_of
-from penstock.router.text.encoding import TokenizerError
 from penstock.router.turns.asked import Asked, ask
 
 _STYLE = EventStyle(
@@ -49,12 +48,8 @@ async def count_tokens(request: web.Request) -> web.Response:
     body = await read_body(request, CountBody)
     service = service_of(request, body.model)
     async with service.engine.permit():
-        prompt, _ = await dialogue_of(body, service).written(service)
-        try:
-            token_ids = await service.tokenizer.encode(prompt, add_special_tokens=False)
-        except TokenizerError as error:
-            raise ValidationError(f"tokenizer error {error}", param="messages") from error
-    return json_response({"input_tokens": len(token_ids)})
+        number = await dialogue_of(body, service).num_tokens(service)
+    return json_response({"input_tokens": number})
 
 
 async def _streamed(asked: Asked, body: MessagesBody) -> AsyncGenerator[AnswerEvent]:

@@ -78,6 +78,5 @@ async def count_tokens(request: web.Request) -> web.Response:
     before = await keeping.before(body, store, service.limits)
     body = await keeping.resolved(body, store, service.limits)
     async with service.engine.permit():
-        prompt, _ = await dialogue_of(body, before, service).written(service)
-        number = len(await service.tokenizer.encode(prompt, False))
+        number = await dialogue_of(body, before, service).num_tokens(service)
     return json_response({"object": "response.input_tokens", "input_tokens": number})
