@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from penstock.router.chat import past_thoughts
-from penstock.router.chat.harmony_format import HARMONY
+from penstock.router.chat.harmony_format import HARMONY, THINKING
 from penstock.router.chat.messages import Message, read_messages
 from penstock.router.chat.system_places import folded, kinds
 from penstock.router.chat.template import ChatTemplate
+from penstock.router.chat.thinking_format import taught_format
 from penstock.router.chat.tools import prompt as tools_prompt
 from penstock.router.chat.tools.call_format import CallFormat
 from penstock.router.chat.tools.families import PLAIN, format_of
@@ -49,7 +50,7 @@ class Conversation:
             return cls(template, name, told, None, None, None)
         if tool_prompt:
             told = tools_prompt.add_to_messages(told, tool_prompt)
-        is_harmony = call_format == "auto" and HARMONY.taught_by.search(source) is not None
+        is_harmony = call_format == "auto" and taught_format(source) is THINKING
         return cls(template, name, told, [tool.told for tool in offer.tools], offer,
                    HARMONY if is_harmony else format_of(source, call_format))
 

@@ -12,10 +12,9 @@ from penstock.router.chat.deltas import Arguments, CallBegin, CallEnd, Content, 
 from penstock.router.chat.harmony_format import HARMONY
 from penstock.router.chat.tools.offer import Offer
 from penstock.router.chat.tools.parser import reader_of
+from penstock.router.chat.tools.pattern import MAX_HEADER
 from penstock.router.chat.tools.readers import ObjectReader, Reader, State
 
-MAX_HEADER = 1024
-"""The most characters of a header; what is longer is content."""
 _MESSAGE = "<|message|>"
 _END = re.compile(r"<\|(?:end|call|return|start)\|>")
 _MARK = re.compile(r"<(?:\|(?:\w{1,6}(?:\|)?)?)?\Z")
@@ -97,8 +96,8 @@ class HarmonyParser:
             self._kind = None
 
     def _read_header(self) -> str | None:
-        """Reads a header, or finds that the answer has none. Returns the name of the function that is called, if one
-        is; None if the header is not whole yet."""
+        """Reads a header, or finds that the answer has none, or one that is too long. Returns the name of the function
+        that is called, if one is; None if the header is not whole yet."""
         header, is_whole, rest = self._text.partition(_MESSAGE)
         may_be_one = not self._is_first or bool(is_whole) or any(
             each.startswith(header[:len(each)]) for each in _HEADERS)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import takewhile
 from typing import Any
 
@@ -25,9 +26,14 @@ def fitted(messages: Sequence[_Message], template: str) -> list[_Message]:
     form = taught_format(template)
     if form is not None and form.has_channels:
         return [*_in_channels(messages)]
-    if form is not None and _PARTS.search(template):
+    if form is not None and _takes_parts(template):
         return [*map(_in_parts, messages)]
     return [*messages]
+
+
+@lru_cache
+def _takes_parts(template: str) -> bool:
+    return _PARTS.search(template) is not None
 
 
 def _in_parts(message: _Message) -> _Message:

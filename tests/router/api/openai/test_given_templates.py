@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from penstock.router.chat.given_templates import MAX_TEMPLATE, GivenTemplates
+from penstock.router.chat.given_templates import MAX_KNOWN, MAX_TEMPLATE, GivenTemplates
 from penstock.router.chat.template import ChatTemplate
 from tests.router.api.chat_templates import HERMES
 from tests.router.api.conftest import Start
@@ -77,6 +77,16 @@ async def test_without_the_flag(start: Start, demo: ChatTemplate) -> None:
     assert (response.status, await response.json()) == (400, refusal(FLAG, "chat_template", "unsupported_parameter"))
     response = await server.post("/v1/chat/completions", {"messages": HELLO, "chat_template": "other"})
     assert "there is none called 'other'" in (await response.json())["error"]["message"]
+
+
+async def test_one_is_looked_at_once(given: GivenTemplates) -> None:
+    first = await given.read("{{ first }}")
+    for number in range(MAX_KNOWN):
+        assert await given.read("{{ first }}") is first
+        await given.read(f"{{{{ other_{number} }}}}")
+    for number in range(MAX_KNOWN):
+        await given.read(f"{{{{ another_{number} }}}}")
+    assert await given.read("{{ first }}") is not first, "as many are kept as there may be"
 
 
 def test_nothing_runs_before_one_comes() -> None:
