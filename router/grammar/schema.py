@@ -31,8 +31,10 @@ _FRACTION = 1e-3
 _SAFE_INTEGER = 2**53 - 1
 """The largest integer that every reader of JSON holds exactly (RFC 8259, section 6)."""
 
-_ANNOTATIONS = {"title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly",
-                "$comment", "$id", "$anchor", "contentEncoding", "contentMediaType", "discriminator"}
+TOLD = frozenset({"title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly",
+                  "$comment"})
+"""Keywords that bind nothing, and that only people read."""
+_ANNOTATIONS = TOLD | {"$id", "$anchor", "contentEncoding", "contentMediaType", "discriminator"}
 _IDENTITY = {"$schema", "$defs", "definitions"}
 _NAMED = ("properties", "patternProperties", "$defs", "definitions")
 _LISTED = ("anyOf", "oneOf", "allOf", "prefixItems", "items")

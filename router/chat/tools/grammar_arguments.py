@@ -20,7 +20,6 @@ from penstock.router.chat.tools.schemas import (
 )
 from penstock.router.chat.tools.value_types import (
     STRING,
-    TOLD,
     Types,
     choices_of,
     followed,
@@ -31,6 +30,7 @@ from penstock.router.chat.tools.value_types import (
 )
 from penstock.router.grammar.compiler import check_expression, expression
 from penstock.router.grammar.matcher import GrammarError
+from penstock.router.grammar.schema import TOLD
 from penstock.router.grammar.spec import GrammarSpec
 
 _Schema = Mapping[str, Any]

@@ -8,9 +8,10 @@ from penstock.router.chat.tools.call_format import IDENTIFIER
 from penstock.router.chat.tools.lark import Lark, quoted
 from penstock.router.chat.tools.offer import Tool
 from penstock.router.chat.tools.schemas import check_keywords, refused, value_schema, writable
-from penstock.router.chat.tools.value_types import TOLD, properties_of, required_of
+from penstock.router.chat.tools.value_types import properties_of, required_of
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.grammar.references import resolved
+from penstock.router.grammar.schema import TOLD
 
 _ANNOTATIONS = TOLD | {"$schema", "$id", "$defs", "definitions", "additionalProperties"}
 _STRING = r'''/"([^"\\\x00-\x1f]|\\["'\\nrt])*"|'([^'\\\x00-\x1f]|\\["'\\nrt])*'/'''
@@ -81,21 +82,18 @@ class _Values:
                 return '"None"'
             case "array":
                 item = self._lark.rule(self._value(schema.get("items")))
-                return f'"[" ({item} (", " {item})*)? "]"'
+                return _listed("[", item, "]")
             case "object" if isinstance(schema.get("properties"), dict):
                 fields = self.fields(schema, lambda key: quoted(json.dumps(key, ensure_ascii=False) + ": "))
                 return f'"{{" {fields} "}}"'
             case "object":
                 value = self._value(schema.get("additionalProperties"))
-                pair = f'{self._string} ": " {value}'
-                return f'"{{" ({pair} (", " {pair})*)? "}}"'
+                return _listed("{", f'{self._string} ": " {value}', "}")
         return self._any()
 
     def _any(self) -> str:
-        listed = f'"[" ({_ANY} (", " {_ANY})*)? "]"'
-        pair = f'{self._string} ": " {_ANY}'
-        self._lark.define(_ANY, f'{self._string} | {_NUMBER} | "True" | "False" | "None" | {listed} | '
-                                f'"{{" ({pair} (", " {pair})*)? "}}"')
+        listed, pairs = _listed("[", _ANY, "]"), _listed("{", f'{self._string} ": " {_ANY}', "}")
+        self._lark.define(_ANY, f'{self._string} | {_NUMBER} | "True" | "False" | "None" | {listed} | {pairs}')
         return _ANY
 
     @property
@@ -114,6 +112,11 @@ class _Values:
         unknown = schema.keys() - _ANNOTATIONS - _BOUNDS - {"type", "properties", "required", "items"}
         if unknown and self._tool.is_strict:
             raise refused(self._tool, GrammarError(f"`{min(unknown)}` is not supported in this model's calls"))
+
+
+def _listed(opening: str, item: str, closing: str) -> str:
+    """Returns the expression of any number of items between brackets."""
+    return f'"{opening}" ({item} (", " {item})*)? "{closing}"'
 
 
 def python_literal(value: object) -> str:

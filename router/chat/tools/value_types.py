@@ -7,12 +7,10 @@ from typing import Any
 
 from penstock.router.chat.tools.literals import as_json
 from penstock.router.grammar.references import resolved
+from penstock.router.grammar.schema import TOLD
 
 Types = frozenset[str]
 
-TOLD = frozenset({"title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly",
-                  "$comment"})
-"""Keywords that bind nothing."""
 _COMBINING = {"anyOf", "oneOf", "allOf"}
 
 ALL: Types = frozenset({"string", "number", "boolean", "null", "array", "object"})
