@@ -36,7 +36,8 @@ Whatever the form is, clients get the same: a name, and arguments that are JSON.
   where the form has a mark behind the arguments, or tags around them.
 
 gpt-oss calls in channels of its own, which `--reasoning-parser` is about ([thinking](thinking.md)). Where a template
-says nothing of tools, a message describes them, and the model is to call in the form of Llama 3.
+says nothing of tools, a message describes them, and the model is to call in the form of Llama 3. Gemma 4, Kimi K3,
+MiniMax M3 and MiniCPM5 call in forms that are not known yet: their calls stay text.
 
 ## Forms
 
