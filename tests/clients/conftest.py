@@ -1,4 +1,4 @@
-"""What tests of several clients use: servers, and grammars for them."""
+"""Servers, and grammars for them, which tests of several clients use."""
 
 from collections.abc import AsyncIterator, Iterator
 

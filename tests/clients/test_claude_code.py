@@ -25,7 +25,7 @@ def script(answer: str) -> Mapping[str, str]:
 
 
 async def ask(server: Server, folder: Path, question: str) -> Mapping[str, Any]:
-    """What the agent reports at its end. It knows no login, and finds no settings of anybody's."""
+    """Returns the agent's report at its end. It knows no login, and finds no settings of anybody's."""
     environment = {
         "PATH": os.environ["PATH"], "HOME": str(folder), "ANTHROPIC_AUTH_TOKEN": "unused",
         "ANTHROPIC_BASE_URL": str(server.client.make_url("")).rstrip("/"), "DISABLE_AUTOUPDATER": "1",

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 async def ask(server: Server, folder: Path, provider: str) -> Any:
-    """Returns what the agent reports at its end. It knows no login, and leaves no process behind: one of its own would
+    """Returns the agent's report at its end. It knows no login, and leaves no process behind: one of its own would
     go on where it had its usual directory."""
     program, data = program_of("cline", PROGRAM), folder / "data"
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder)}

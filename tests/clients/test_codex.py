@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 async def ask(server: Server, folder: Path, question: str) -> list[dict[str, Any]]:
-    """What the agent reports as it works. It knows no login, and finds no settings of anybody's."""
+    """Returns the events that the agent reports as it works. It knows no login, and finds no settings of anybody's."""
     home = folder / "home"
     home.mkdir()
     (home / "config.toml").write_text(SETTINGS.replace("URL", str(server.client.make_url("/v1"))))

@@ -3,28 +3,14 @@
 import sys
 from typing import Any
 
-import pydantic
 from langchain.agents import create_agent
 from langchain_anthropic import ChatAnthropic
 from langchain_core.language_models import BaseChatModel
-from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
-
-
-class City(pydantic.BaseModel):
-    """A city."""
-
-    city: str
-    population: int
-
-
-@tool
-def weather(city: str) -> str:
-    """Tells the weather of a city."""
-    return f"22 degrees in {city}"
+from rome import City, weather
 
 
 def drive_graph(model: BaseChatModel) -> None:

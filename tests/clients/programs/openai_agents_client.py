@@ -3,7 +3,6 @@
 import asyncio
 import sys
 
-import pydantic
 from agents import (
     Agent,
     ModelSettings,
@@ -15,22 +14,12 @@ from agents import (
 )
 from openai import AsyncOpenAI
 from openai.types.shared import Reasoning
-
-
-class City(pydantic.BaseModel):
-    city: str
-    population: int
-
-
-@function_tool
-def weather(city: str) -> str:
-    """Tells the weather of a city."""
-    return f"22 degrees in {city}"
+from rome import City, weather
 
 
 async def drive(model: OpenAIChatCompletionsModel | OpenAIResponsesModel, reasoning: Reasoning | None = None) -> None:
     settings = ModelSettings(max_tokens=200, reasoning=reasoning)
-    agent = Agent(name="Forecaster", instructions="You are brief.", model=model, tools=[weather],
+    agent = Agent(name="Forecaster", instructions="You are brief.", model=model, tools=[function_tool(weather)],
                   model_settings=settings)
     found = await Runner.run(agent, "How is it in Rome?")
     assert found.final_output == "It is warm in Rome.", found.final_output

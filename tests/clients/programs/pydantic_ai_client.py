@@ -3,7 +3,6 @@
 import asyncio
 import sys
 
-import pydantic
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 from pydantic_ai import Agent, NativeOutput, ThinkingPart
@@ -12,16 +11,7 @@ from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
-
-
-class City(pydantic.BaseModel):
-    city: str
-    population: int
-
-
-def weather(city: str) -> str:
-    """Tells the weather of a city."""
-    return f"22 degrees in {city}"
+from rome import City, weather
 
 
 async def drive(model: Model) -> None:
