@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -15,27 +14,23 @@ from penstock.router.api.responses.bodies import ResponseBody
 from penstock.router.api.responses.events import ResponseEvents
 from penstock.router.api.responses.making import Making
 from penstock.router.api.responses.output_items import Event
-from penstock.router.batches.patience import patiently
 from penstock.router.errors import AnotherAnswer, Dropped, Overloaded, RouterError, Unhealthy
 from penstock.router.generation import request_log, request_record
 from penstock.router.generation.asking import Asking
 from penstock.router.generation.identity import Identity, Wish
 from penstock.router.generation.request_record import recording
 from penstock.router.generation.service import Services
-from penstock.router.store.errors import StoreFailure
-from penstock.router.store.leases import LEASE_SECONDS, LeaseLost
+from penstock.router.leased_work import farewell
+from penstock.router.store.leases import RENEW_SECONDS, LeaseLost
+from penstock.router.store.patience import patiently
 from penstock.router.store.records import ResponseStatus
 from penstock.router.store.response_leases import ResponseLease
 from penstock.router.store.store import Store
 
 SAVE_SECONDS = 0.5
 """How long an event waits for others that are stored with it."""
-RENEW_SECONDS = LEASE_SECONDS / 10
-"""How often the lease is renewed, and it is seen that the response was cancelled or deleted."""
 RETRY_SECONDS = 1.0
 """How long a response waits for a group that is away."""
-FAREWELL_SECONDS = 2.0
-"""How long a router that ends takes to store the events that it has, and to leave the response to others."""
 
 
 class ResponseRun:
@@ -68,14 +63,10 @@ class ResponseRun:
             finally:
                 request_log.write(record, request_log.status_of(record, status))
 
-    async def give_up(self, error: RouterError) -> None:
-        """Ends the response as failed. Raises LeaseLost."""
-        failed = response.failed(self._begun, error, self._output)
-        if not self._lease.num_events and not self._events:
-            self._events = [orjson.dumps(event) for event in ResponseEvents(self._begun).begin()]
-        number = self._lease.num_events + len(self._events)
-        last = {"type": "response.failed", "sequence_number": number, "response": failed}
-        await self._end(failed, last)
+    async def give_up(self) -> None:
+        """Ends the response as failed by a fault of the router. Raises LeaseLost."""
+        await self._fail(RouterError("The server has failed at this response again and again, by a fault of its own "
+                                     "that its log tells."))
 
     async def _run(self) -> int:
         """Returns the status that a client would have got who had waited for the response."""
@@ -86,20 +77,27 @@ class ResponseRun:
                 await patiently(self._save)
             whole, last = making.result()
         except asyncio.CancelledError:
-            with suppress(StoreFailure, LeaseLost, TimeoutError):
-                async with asyncio.timeout(FAREWELL_SECONDS):
-                    await self._save()
+            async with farewell():
+                await self._save()
             raise
         except LeaseLost:
             raise
         except RouterError as error:
-            await self.give_up(error)
+            await self._fail(error)
             return error.status
         finally:
             making.cancel()
             await asyncio.gather(making, return_exceptions=True)
         await self._end(whole, last)
         return 200
+
+    async def _fail(self, error: RouterError) -> None:
+        failed = response.failed(self._begun, error, self._output)
+        if not self._lease.num_events and not self._events:
+            self._events = [orjson.dumps(event) for event in ResponseEvents(self._begun).begin()]
+        number = self._lease.num_events + len(self._events)
+        last = {"type": "response.failed", "sequence_number": number, "response": failed}
+        await self._end(failed, last)
 
     async def _save(self) -> None:
         """Stores the events that there are, and sees from time to time whether the response is still to be made."""

@@ -11,12 +11,13 @@ from penstock.router.batches.answers import answer_patiently
 from penstock.router.batches.checking import Checking, error_entry
 from penstock.router.batches.lines import Line, checked_line, most_sequences, raw_lines
 from penstock.router.batches.outputs import Outputs
-from penstock.router.batches.patience import parts_of, patiently
 from penstock.router.batches.window import Window
 from penstock.router.generation.service import Services
+from penstock.router.leased_work import farewell
 from penstock.router.metrics.batches import BatchMetrics
-from penstock.router.store.errors import StoreFailure
-from penstock.router.store.leases import LEASE_SECONDS, Lease, LeaseLost
+from penstock.router.store.batch_leases import BatchLease
+from penstock.router.store.leases import RENEW_SECONDS, LeaseLost
+from penstock.router.store.patience import parts_of, patiently
 from penstock.router.store.records import AnsweredLine, BatchStatus, StoredBatch
 from penstock.router.store.store import Store
 
@@ -26,10 +27,6 @@ SAVE_SECONDS = 0.5
 """How long an answer waits for others that are stored with it."""
 GROUP = 64
 """How many answers are stored at once."""
-RENEW_SECONDS = LEASE_SECONDS / 10
-"""How often the lease is renewed, and it is seen that the batch was cancelled or has expired."""
-FAREWELL_SECONDS = 2.0
-"""How long a router that ends takes to store the answers that it has, and to leave the batch to others."""
 _ANY_LENGTH = 1 << 40
 """The check has found that no line is too long, by the limit of its time."""
 _PAGE = 1000
@@ -42,7 +39,9 @@ _FAULT = error_entry("server_error", None, "The server has failed at this batch 
 class BatchRun:
     """Works on the batch of a lease until it has ended, or the lease is lost."""
 
-    def __init__(self, services: Services, store: Store, lease: Lease, window: Window, metrics: BatchMetrics) -> None:
+    def __init__(
+        self, services: Services, store: Store, lease: BatchLease, window: Window, metrics: BatchMetrics
+    ) -> None:
         self._services = services
         self._store = store
         self._lease = lease
@@ -178,10 +177,9 @@ class BatchRun:
 
     async def _leave(self) -> None:
         """Stores the answers that there are, in as far as the database takes them at once."""
-        with suppress(StoreFailure, LeaseLost, TimeoutError):
-            async with asyncio.timeout(FAREWELL_SECONDS):
-                while self._done:
-                    await self._save()
+        async with farewell():
+            while self._done:
+                await self._save()
 
     async def _read(self, batch: StoredBatch) -> None:
         """Asks the lines that have no answer, as the window has room for them."""

@@ -6,10 +6,10 @@ from functools import partial
 from typing import Any
 
 from penstock.router.batches.lines import LineError, raw_lines, read_line, repeated
-from penstock.router.batches.patience import parts_of, patiently
 from penstock.router.limits import Limits
+from penstock.router.store.batch_leases import BatchLease
 from penstock.router.store.files import Files
-from penstock.router.store.leases import Lease
+from penstock.router.store.patience import parts_of, patiently
 from penstock.router.store.records import StoredBatch
 
 MAX_LINES = 50_000
@@ -24,7 +24,7 @@ _MAX_MODEL = 200
 class Checking:
     """Reads a batch's input once, and stores the numbers of its lines. Little of the file is in memory at any time."""
 
-    def __init__(self, files: Files, lease: Lease, batch: StoredBatch, limits: Limits) -> None:
+    def __init__(self, files: Files, lease: BatchLease, batch: StoredBatch, limits: Limits) -> None:
         self._files = files
         self._lease = lease
         self._batch = batch

@@ -5,9 +5,9 @@ from functools import partial
 from typing import Any
 
 from penstock.router.batches.answers import no_answer
-from penstock.router.batches.patience import patiently
+from penstock.router.store.batch_leases import BatchLease
 from penstock.router.store.files import Files, FileWriter
-from penstock.router.store.leases import Lease
+from penstock.router.store.patience import patiently
 from penstock.router.store.records import BatchStatus, StoredBatch
 from penstock.router.store.tables import COMPLETED, FAILED, WAITING
 
@@ -25,7 +25,7 @@ _WHY = {
 class Outputs:
     """Writes the files of a batch that ends, in the order of the input's lines."""
 
-    def __init__(self, files: Files, lease: Lease) -> None:
+    def __init__(self, files: Files, lease: BatchLease) -> None:
         self._files = files
         self._lease = lease
 

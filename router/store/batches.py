@@ -1,4 +1,5 @@
-"""The batches of the store, as clients make, see and cancel them; `leases.py` has what those who answer them do."""
+"""The batches of the store, as clients make, see and cancel them; `batch_leases.py` has what those do who answer
+them."""
 
 import asyncio
 import json
@@ -9,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Row, delete, func, insert, or_, select, tuple_, update
 
-from penstock.router.store.database import Database, clock_of
+from penstock.router.store.database import Database
 from penstock.router.store.errors import Conflict, NotStored
 from penstock.router.store.files import keep
 from penstock.router.store.records import ACTIVE, BatchStatus, StoredBatch
@@ -72,7 +73,7 @@ class Batches:
         NotStored, or Conflict if it has ended, or is about to."""
         now = int(time.time())
         async with self._database.writing() as connection:
-            is_free = or_(BATCHES.c.lease_owner.is_(None), BATCHES.c.lease_until < clock_of(connection))
+            is_free = or_(BATCHES.c.lease_owner.is_(None), BATCHES.c.lease_until < self._database.clock)
             row = (await connection.execute(update(BATCHES).where(
                 BATCHES.c.id == id, BATCHES.c.status == BatchStatus.VALIDATING, is_free).values(
                     status=BatchStatus.CANCELLED, cancelling_at=now, cancelled_at=now,

@@ -26,7 +26,7 @@ TOLD_SECONDS = 60.0
 """The least seconds between two lines in the log that tell of the same trouble."""
 _CLOCKS = {"sqlite": "(julianday('now') - 2440587.5) * 86400.0",
            "postgresql": "extract(epoch from clock_timestamp())::float8"}
-"""The database's own time, for those of several machines differ."""
+"""The expressions of the time, by kind of database."""
 
 
 class Database:
@@ -36,6 +36,8 @@ class Database:
         self.name = url.set(drivername=url.get_backend_name()).render_as_string(hide_password=True)
         self.on_failure: Callable[[], None] = lambda: None
         """Is called for each read and write that has failed."""
+        self.clock: ColumnElement[float] = literal_column(_CLOCKS[url.get_backend_name()])
+        """The database's own time in seconds since 1970, for the times of several machines differ."""
         self._is_sqlite = url.get_backend_name() == "sqlite"
         self._engine = engines.sqlite_engine(url) if self._is_sqlite else engines.postgresql_engine(url)
         self._turn = asyncio.Lock()
@@ -151,8 +153,3 @@ class Database:
         if time.monotonic() - self._told_at >= TOLD_SECONDS:
             self._told_at = time.monotonic()
             log.error("the database %s", trouble)
-
-
-def clock_of(connection: AsyncConnection) -> ColumnElement[float]:
-    """Returns the expression of the database's own time, in seconds since 1970."""
-    return literal_column(_CLOCKS[connection.dialect.name])

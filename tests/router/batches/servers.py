@@ -11,8 +11,10 @@ import pytest
 from openai.types import Batch, FileObject
 from sqlalchemy import update
 
-from penstock.router.batches import answers, batch_run, patience, runner
+from penstock.router import leased_work
+from penstock.router.batches import answers, batch_run
 from penstock.router.batches.runner import add_runner
+from penstock.router.store import patience
 from penstock.router.store.database import Database
 from penstock.router.store.store import Store
 from penstock.router.store.tables import BATCHES
@@ -104,8 +106,7 @@ def impatient() -> Iterator[None]:
         patch.setattr(batch_run, "SAVE_SECONDS", 0.01)
         patch.setattr(batch_run, "RENEW_SECONDS", 0.05)
         patch.setattr(answers, "RETRY_SECONDS", 0.05)
-        patch.setattr(runner, "POLL_SECONDS", 0.05)
+        patch.setattr(leased_work, "POLL_SECONDS", 0.05)
         patch.setattr(patience, "LONGEST", 0.2)
-        patch.setattr(batch_run, "FAREWELL_SECONDS", 0.2)
-        patch.setattr(runner, "FAREWELL_SECONDS", 0.2)
+        patch.setattr(leased_work, "FAREWELL_SECONDS", 0.2)
         yield

@@ -7,6 +7,7 @@ from dataclasses import replace
 import openai
 import pytest
 
+from penstock.router import leased_work
 from penstock.router.batches import answers as answers_module
 from penstock.router.batches import batch_run, checking, runner
 from penstock.router.batches.answers import LineAnswer
@@ -14,6 +15,7 @@ from penstock.router.batches.lines import Line
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.generation.service import Services
 from penstock.router.store import leases
+from penstock.router.store.batch_leases import BatchLease
 from tests.eventually import until
 from tests.fakes import LIMITS
 from tests.router.api.openai.chats import HELLO
@@ -264,8 +266,7 @@ async def test_a_router_that_ends_leaves_its_batches_to_others(
 ) -> None:
     """At once, and with the answers that it has, of which none was stored yet."""
     monkeypatch.setattr(batch_run, "SAVE_SECONDS", 3600.0)
-    for module in (batch_run, runner):
-        monkeypatch.setattr(module, "FAREWELL_SECONDS", 60.0)
+    monkeypatch.setattr(leased_work, "FAREWELL_SECONDS", 60.0)
     one, other = await start_batches("one"), await start_batches("other", has_runner=False)
     asked, has_ended = list[str](), asyncio.Event()
 
@@ -291,7 +292,7 @@ async def test_a_router_that_ends_leaves_its_batches_to_others(
 async def test_a_batch_that_is_cancelled_while_it_is_checked_has_no_files(start_batches: StartBatches) -> None:
     idle = await start_batches(has_runner=False)
     batch = await idle.create(lines("abc"))
-    lease = await leases.Leases(idle.store.database, "one").claim(())
+    lease = await BatchLease.claim(idle.store.database, "one", ())
     assert lease is not None
     await lease.add_lines([(1, "a")])
     assert (await idle.client.batches.cancel(batch.id)).status == "cancelling"

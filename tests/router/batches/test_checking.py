@@ -5,8 +5,8 @@ from sqlalchemy import select, update
 
 from penstock.router.batches.checking import Checking
 from penstock.router.store import leases
+from penstock.router.store.batch_leases import BatchLease
 from penstock.router.store.files import Files
-from penstock.router.store.leases import Leases
 from penstock.router.store.tables import BATCHES
 from tests.fakes import LIMITS
 from tests.router.batches.servers import StartBatches, line, lines
@@ -28,7 +28,7 @@ async def test_the_lease_is_renewed_though_no_line_is_stored(
         return None if number == 5 else b"\n" * 10 + line("a") * (number == 4)
 
     monkeypatch.setattr(Files, "part", part)
-    lease = await Leases(database, "one").claim(())
+    lease = await BatchLease.claim(database, "one", ())
     assert lease is not None
     batch = await Checking(idle.store.files, lease, await lease.renew(), LIMITS).run()
     assert batch is not None

@@ -11,16 +11,18 @@ import pytest
 from sqlalchemy import Connection, event
 from sqlalchemy.exc import ProgrammingError
 
+from penstock.router import leased_work
 from penstock.router.batches import answers, batch_run, runner
 from penstock.router.batches.answers import LineAnswer
 from penstock.router.batches.batch_run import BatchRun
 from penstock.router.batches.lines import Line
 from penstock.router.batches.outputs import Outputs
+from penstock.router.batches.runner import BatchRunner
 from penstock.router.generation.service import Services
+from penstock.router.store.batch_leases import BatchLease
 from penstock.router.store.database import Database
 from penstock.router.store.errors import StoreUnavailable
 from penstock.router.store.files import Files
-from penstock.router.store.leases import Lease, Leases
 from tests.eventually import until
 from tests.postgresql import PostgreSQL, only_with_postgresql
 from tests.router.api.conftest import Start
@@ -97,15 +99,15 @@ async def test_batches_are_looked_for_again_after_a_fault(
     batches: BatchServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where the tables are gone for a while."""
-    has_failed, claim = asyncio.Event(), Leases.claim
+    has_failed, claim = asyncio.Event(), BatchLease.claim
 
-    async def claim_of_no_table(leases: Leases, held: Collection[str], *, is_to_end: bool = False) -> Lease | None:
+    async def claim_of_no_table(database: Database, owner: str, held: Collection[str]) -> BatchLease | None:
         if has_failed.is_set():
-            return await claim(leases, held, is_to_end=is_to_end)
+            return await claim(database, owner, held)
         has_failed.set()
         raise ProgrammingError("SELECT", None, Exception("no such table: batches"))
 
-    monkeypatch.setattr(Leases, "claim", claim_of_no_table)
+    monkeypatch.setattr(BatchLease, "claim", claim_of_no_table)
     await has_failed.wait()
     batch = await batches.ended(await batches.create(lines("a")))
     assert batch.status == "completed"
@@ -142,7 +144,7 @@ async def test_a_batch_whose_work_fails_again_and_again(
     async def no_end(*_: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(runner, "FAULT_SECONDS", 0.0)
+    monkeypatch.setattr(leased_work, "FAULT_SECONDS", 0.0)
     monkeypatch.setattr(batch_run, "parts_of", no_parts)
     if not can_write:
         monkeypatch.setattr(Outputs, "end", no_end)
@@ -166,13 +168,13 @@ async def test_a_batch_that_cant_be_postponed_is_not_tried_at_once(
         num_tries += 1
         raise ZeroDivisionError
 
-    async def postpone(self: Lease, seconds: float, most_faults: int) -> bool:
+    async def postpone(self: BatchLease, seconds: float, most_faults: int) -> bool:
         is_over.set()
         raise StoreUnavailable
 
     run = BatchRun.run
     monkeypatch.setattr(BatchRun, "run", run_with_a_fault)
-    monkeypatch.setattr(Lease, "postpone", postpone)
+    monkeypatch.setattr(BatchLease, "postpone", postpone)
     await batches.create(lines("a"))
     await is_over.wait()
     monkeypatch.setattr(BatchRun, "run", run)
@@ -184,8 +186,8 @@ async def test_a_batch_that_ends_its_routers_is_given_up(start_batches: StartBat
     """Of which nobody can tell a fault any more."""
     idle = await start_batches(has_runner=False)
     batch = await idle.create(lines("a"))
-    for _ in range(runner.MAX_DEATHS):
-        assert await Leases(idle.store.database, "one").claim(()) is not None
+    for _ in range(BatchRunner.max_deaths):
+        assert await BatchLease.claim(idle.store.database, "one", ()) is not None
     batch = await (await start_batches("one")).ended(batch)
     assert batch.status == "failed"
     assert batch.errors is not None

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from penstock.router.store import response_leases
+from penstock.router.store import leases
 from penstock.router.store import responses as responses_module
 from penstock.router.store.errors import Conflict, NotStored
 from penstock.router.store.leases import LeaseLost
 from penstock.router.store.records import ResponseStatus, StoredResponse
-from penstock.router.store.response_leases import ResponseLease, ResponseLeases
+from penstock.router.store.response_leases import ResponseLease
 from penstock.router.store.store import Store
 from penstock.router.store.tables import RESPONSE_EVENTS, RESPONSES
 
@@ -25,7 +25,7 @@ def response(id: str, previous: str | None = None, is_background: bool = False) 
 
 
 async def claim(store: Store, owner: str = "one") -> ResponseLease:
-    lease = await ResponseLeases(store.database, owner).claim(())
+    lease = await ResponseLease.claim(store.database, owner, ())
     assert lease is not None
     return lease
 
@@ -89,9 +89,8 @@ async def test_one_of_no_use_makes_room(store: Store, values: dict[str, Any]) ->
 async def test_each_response_has_one_owner(store: Store) -> None:
     for number in range(3):
         await store.responses.add(response(f"resp_{number}", is_background=True))
-    routers = [ResponseLeases(store.database, f"router {number}") for number in range(5)]
-    leases = await asyncio.gather(*(router.claim(()) for router in routers))
-    assert sorted(lease.response.id for lease in leases if lease) == ["resp_0", "resp_1", "resp_2"]
+    claims = (ResponseLease.claim(store.database, f"router {number}", ()) for number in range(5))
+    assert sorted(lease.id for lease in await asyncio.gather(*claims) if lease) == ["resp_0", "resp_1", "resp_2"]
 
 
 async def test_events_come_in_parts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,32 +115,32 @@ async def test_events_come_in_parts(store: Store, monkeypatch: pytest.MonkeyPatc
 
 
 async def test_a_lease_that_is_lost_writes_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(response_leases, "LEASE_SECONDS", 0.0)
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 0.0)
     lease = await queued(store)
     await lease.save([b"a"])  # nobody else wanted it
     other = await claim(store, "other")
     assert (other.num_faults, other.num_events) == (1, 1)
-    for write in (lease.save([b"b"]), lease.begin("c"), lease.end(ResponseStatus.FAILED, b"", 0, [b"b"])):
+    for write in (lease.save([b"b"]), lease.begin("c"), lease.end(ResponseStatus.FAILED, b"", 0, [b"b"]),
+                  lease.postpone(60, 3)):
         with pytest.raises(LeaseLost):
             await write
     await lease.release()
-    await lease.postpone(60)
     await other.save([b"b"])
     assert await store.responses.events("resp_1", 0) == (ResponseStatus.QUEUED, [(0, b"a"), (1, b"b")])
 
 
 async def test_one_that_was_released_is_taken_at_once(store: Store) -> None:
     lease = await queued(store)
-    assert await ResponseLeases(store.database, "other").claim(()) is None
-    assert await ResponseLeases(store.database, "one").claim(["resp_1"]) is None
+    assert await ResponseLease.claim(store.database, "other", ()) is None
+    assert await ResponseLease.claim(store.database, "one", ["resp_1"]) is None
     await lease.release()
     assert (await claim(store, "other")).num_faults == 0
 
 
 async def test_one_that_was_postponed_waits(store: Store) -> None:
     lease = await queued(store)
-    await lease.postpone(60)
-    assert await ResponseLeases(store.database, "one").claim(()) is None
+    assert await lease.postpone(60, 3)
+    assert await ResponseLease.claim(store.database, "one", ()) is None
     async with store.database.writing() as connection:
         await connection.execute(update(RESPONSES).values(lease_until=1.0))
     assert (await claim(store)).num_faults == 1
@@ -152,7 +151,7 @@ async def test_what_was_cancelled_or_deleted_is_not_made(store: Store) -> None:
     assert (await store.responses.cancel("resp_1")).status is ResponseStatus.CANCELLED
     with pytest.raises(LeaseLost):
         await lease.save([])
-    assert await ResponseLeases(store.database, "one").claim(()) is None
+    assert await ResponseLease.claim(store.database, "one", ()) is None
     lease = await queued(store, "resp_2")
     await lease.save([b"a"])
     await store.responses.delete("resp_2")

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from penstock.router import leased_work
 from penstock.router.api.responses import stored
-from penstock.router.background import response_run, runner
+from penstock.router.background import response_run
 from penstock.router.background.runner import add_response_runner
-from penstock.router.batches import patience
 from penstock.router.chat.template import ChatTemplate
+from penstock.router.store import patience
 from penstock.router.store.store import Store
 from tests.router.api.conftest import Start
 from tests.router.api.responses.keepers import Keeping, StartKeeping
@@ -27,7 +28,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(response_run, "SAVE_SECONDS", 0.01)
     monkeypatch.setattr(response_run, "RENEW_SECONDS", 0.02)
     monkeypatch.setattr(response_run, "RETRY_SECONDS", 0.02)
-    monkeypatch.setattr(runner, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(leased_work, "POLL_SECONDS", 0.05)
     monkeypatch.setattr(patience, "LONGEST", 0.2)
     monkeypatch.setattr(stored, "FOLLOW_SECONDS", 0.01)
 

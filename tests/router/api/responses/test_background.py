@@ -7,8 +7,10 @@ import openai
 import pytest
 from sqlalchemy import update
 
+from penstock.router import leased_work
+from penstock.router.background.response_run import ResponseRun
 from penstock.router.store.errors import StoreUnavailable
-from penstock.router.store.response_leases import ResponseLeases
+from penstock.router.store.response_leases import ResponseLease
 from penstock.router.store.responses import Responses
 from penstock.router.store.tables import RESPONSES
 from tests.eventually import until
@@ -129,7 +131,7 @@ async def test_another_router_goes_on(start_keeping: StartKeeping) -> None:
     """With the same events, wherever the first one has died."""
     waiting = await start_keeping(has_runner=False, make_fleet=SeededFleet)
     made = await waiting.create(background=True, temperature=1.0)
-    lease = await ResponseLeases(waiting.store.database, "dead").claim(())
+    lease = await ResponseLease.claim(waiting.store.database, "dead", ())
     assert lease is not None
     alive = await start_keeping("alive", make_fleet=SeededFleet)
     assert (await alive.client.responses.retrieve(made.id)).status == "queued"
@@ -173,3 +175,18 @@ async def test_one_that_ends_routers_is_given_up(start_keeping: StartKeeping) ->
     failed = await (await start_keeping("other")).ended(made.id)
     assert (failed.status, failed.error.code if failed.error else None) == ("failed", "server_error")
     assert order(await waiting.events(made.id)) == ["created", "queued", "in_progress", "failed"]
+
+
+async def test_one_at_which_the_router_fails_again_and_again(
+    keeping: Keeping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = []
+
+    async def run_with_a_fault(self: ResponseRun) -> None:
+        tries.append(self)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(leased_work, "FAULT_SECONDS", 0.0)
+    monkeypatch.setattr(ResponseRun, "run", run_with_a_fault)
+    failed = await keeping.ended((await keeping.create(background=True)).id)
+    assert (failed.status, failed.error.code if failed.error else None, len(tries)) == ("failed", "server_error", 3)

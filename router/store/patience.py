@@ -1,4 +1,4 @@
-"""Patience with a database that is away or full: whoever works on a batch waits, and goes on."""
+"""Patience with a database that is away or full: who works on a batch or a response waits, and goes on."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

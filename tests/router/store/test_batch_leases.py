@@ -5,10 +5,11 @@ import asyncio
 import pytest
 from sqlalchemy import select, update
 
+from penstock.router.store import batch_leases, leases
 from penstock.router.store import batches as batches_module
-from penstock.router.store import leases as leases_module
+from penstock.router.store.batch_leases import BatchLease
 from penstock.router.store.errors import Conflict, NotStored
-from penstock.router.store.leases import Lease, LeaseLost, Leases
+from penstock.router.store.leases import LeaseLost
 from penstock.router.store.records import AnsweredLine, BatchStatus, StoredBatch
 from penstock.router.store.store import Store
 from penstock.router.store.tables import BATCHES, COMPLETED, FAILED, LINES, WAITING
@@ -20,13 +21,13 @@ async def add(store: Store, metadata: dict[str, str] | None = None) -> StoredBat
     return await store.batches.add("/v1/completions", file.id, "24h", 86400, metadata, 3600)
 
 
-async def claim(store: Store, owner: str = "one") -> Lease:
-    lease = await Leases(store.database, owner).claim(())
+async def claim(store: Store, owner: str = "one") -> BatchLease:
+    lease = await BatchLease.claim(store.database, owner, ())
     assert lease is not None
     return lease
 
 
-async def running(store: Store, *custom_ids: str) -> Lease:
+async def running(store: Store, *custom_ids: str) -> BatchLease:
     """Returns the lease of a batch of these lines, which is in progress."""
     await add(store)
     lease = await claim(store)
@@ -54,22 +55,20 @@ async def test_a_batch_is_made_and_listed(store: Store) -> None:
 
 async def test_each_batch_has_one_owner(store: Store) -> None:
     batches = [await add(store) for _ in range(3)]
-    routers = [Leases(store.database, f"router {number}") for number in range(5)]
-    leases = await asyncio.gather(*(router.claim(()) for router in routers))
-    assert sorted(lease.id for lease in leases if lease) == sorted(batch.id for batch in batches)
+    claims = (BatchLease.claim(store.database, f"router {number}", ()) for number in range(5))
+    assert sorted(lease.id for lease in await asyncio.gather(*claims) if lease) == sorted(batch.id for batch in batches)
 
 
 async def test_the_owner_of_that_name_takes_its_batches_again(store: Store) -> None:
     batch = await add(store)
-    one, other = Leases(store.database, "one"), Leases(store.database, "other")
-    assert await one.claim(()) is not None
-    assert await other.claim(()) is None
-    assert await one.claim([batch.id]) is None
-    assert await one.claim(()) is not None
+    await claim(store, "one")
+    assert await BatchLease.claim(store.database, "other", ()) is None
+    assert await BatchLease.claim(store.database, "one", [batch.id]) is None
+    await claim(store, "one")
 
 
 async def test_a_lease_that_was_not_renewed_is_lost(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases_module, "LEASE_SECONDS", 0.0)
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 0.0)
     lease = await running(store, "a")
     assert (await lease.renew()).status is BatchStatus.IN_PROGRESS  # nobody else wanted it
     other = await claim(store, "other")
@@ -90,7 +89,7 @@ async def test_a_postponed_batch_is_taken_behind_others(store: Store) -> None:
     assert await lease.postpone(60, 2)
     other = await add(store)
     assert (await claim(store)).id == other.id
-    assert await Leases(store.database, "two").claim(()) is None
+    assert await BatchLease.claim(store.database, "two", ()) is None
     async with store.database.writing() as connection:
         await connection.execute(update(BATCHES).values(lease_until=1.0))
     lease = await claim(store, "two")
@@ -111,14 +110,14 @@ async def test_a_lease_that_nobody_has_released_counts_as_a_fault(store: Store) 
 
 async def test_batches_that_end_are_taken_alone(store: Store) -> None:
     """Their lines need not be answered."""
-    router, batches = Leases(store.database, "one"), [await add(store) for _ in range(4)]
-    assert await router.claim((), is_to_end=True) is None
+    batches = [await add(store) for _ in range(4)]
+    assert await BatchLease.claim_ending(store.database, "one", ()) is None
     for batch, values in zip(batches[1:], (
             {"expires_at": 1}, {"status": "cancelling"}, {"status": "finalizing"}), strict=True):
         async with store.database.writing() as connection:
             await connection.execute(update(BATCHES).where(BATCHES.c.id == batch.id).values(values))
     found = list[str]()
-    while (lease := await router.claim(found, is_to_end=True)) is not None:
+    while (lease := await BatchLease.claim_ending(store.database, "one", found)) is not None:
         found.append(lease.id)
     assert found == [batch.id for batch in batches[1:]]
 
@@ -146,7 +145,7 @@ async def test_each_answer_counts_once(store: Store) -> None:
 
 
 async def test_few_answers_are_read_at_once_if_they_are_long(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases_module, "ANSWERS_BYTES", 5)
+    monkeypatch.setattr(batch_leases, "ANSWERS_BYTES", 5)
     lease = await running(store, *"abcd")
     await lease.save([AnsweredLine(number, bytes(2 * number), False) for number in (1, 2, 3)])
     assert [number for number, *_ in await lease.answers(COMPLETED, 0, 10)] == [1, 2]
@@ -179,7 +178,7 @@ async def test_the_end_of_a_batch_has_its_files(store: Store) -> None:
     assert file.expires_at == file.created_at + 3600
     with pytest.raises(LeaseLost):
         await lease.renew()
-    assert await Leases(store.database, "one").claim(()) is None
+    assert await BatchLease.claim(store.database, "one", ()) is None
 
 
 async def test_lines_of_batches_that_have_ended_are_swept_away(
@@ -225,10 +224,10 @@ async def test_a_batch_is_cancelled(store: Store) -> None:
 
 async def test_a_batch_on_which_nobody_works_is_cancelled_at_once(store: Store) -> None:
     new, begun = await add(store), await add(store)
-    assert (await Leases(store.database, "one").claim([new.id])) is not None
+    assert (await BatchLease.claim(store.database, "one", [new.id])) is not None
     batch = await store.batches.cancel(new.id)
     assert batch.status is BatchStatus.CANCELLED
     assert batch.cancelling_at == batch.cancelled_at is not None
     assert await store.batches.cancel(new.id) == batch
-    assert await Leases(store.database, "other").claim(()) is None
+    assert await BatchLease.claim(store.database, "other", ()) is None
     assert (await store.batches.cancel(begun.id)).status is BatchStatus.CANCELLING
