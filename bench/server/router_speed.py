@@ -41,6 +41,13 @@ class Streamed:
     first_seconds: float
 
 
+def written(path: str, body: str, accept: str) -> bytes:
+    """Returns a request with a body of JSON, as it goes over the wire."""
+    content = body.encode()
+    return (f"POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n"
+            f"accept: {accept}\r\ncontent-length: {len(content)}\r\n\r\n").encode() + content
+
+
 async def stream(port: int, request: bytes) -> tuple[int, float]:
     """Sends a request; returns how many events came, and after how many seconds the first."""
     begin, first = time.perf_counter(), 0.0
@@ -57,9 +64,7 @@ async def stream(port: int, request: bytes) -> tuple[int, float]:
 
 async def run_streams(port: int, path: str, streams: int, new: int, accept: str) -> tuple[int, float, float]:
     """Returns the events of all streams, the seconds that they took, and the median seconds to the first event."""
-    body = json.dumps(BODIES[path]).replace(": 0", f": {new}").encode()
-    request = (f"POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n"
-               f"accept: {accept}\r\ncontent-length: {len(body)}\r\n\r\n").encode() + body
+    request = written(path, json.dumps(BODIES[path]).replace(": 0", f": {new}"), accept)
     begin = time.perf_counter()
     found = await asyncio.gather(*(stream(port, request) for _ in range(streams)))
     seconds = time.perf_counter() - begin

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from penstock.bench.programs.children import Child
-from penstock.bench.server.router_speed import stream
+from penstock.bench.server.router_speed import stream, written
 
 SECONDS = 120.0
 
@@ -45,9 +45,7 @@ def first_token(port: int, path: str, body: dict[str, Any]) -> float:
 
 def router_seconds(child: Child, port: int, path: str, body: dict[str, Any], streams: int) -> float:
     """Returns the processor seconds that the router takes for so many streams at once."""
-    content = json.dumps(body).encode()
-    request = (f"POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n"
-               f"accept: */*\r\ncontent-length: {len(content)}\r\n\r\n").encode() + content
+    request = written(path, json.dumps(body), "*/*")
 
     async def run() -> None:
         await asyncio.gather(*(stream(port, request) for _ in range(streams)))

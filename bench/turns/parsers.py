@@ -16,7 +16,7 @@ ROUNDS = 9
 
 def parser_seconds() -> dict[str, float]:
     """Returns the seconds that a token takes more than without a parser, by what the answer is."""
-    hermes = next(form for form in families.FORMATS if form.name == "hermes")
+    hermes = families.named_format("hermes", "")
     texts = {"text that may be a call": (AnswerForm(hermes), TEXT),
              "a call": (AnswerForm(hermes), Step("write_file", {"path": "a", "text": TEXT}, "").text),
              "thoughts": (AnswerForm(thinking=named_format("qwen3"), is_thinking=True), TEXT)}

@@ -11,10 +11,9 @@ from penstock.contract.plan import Plan
 WORD = 32                                # tokens
 
 Mask = npt.NDArray[np.int32]
-
+"""Has a bit for each token that may be sampled, the lowest bit of the first word first: [..., ceil(V / 32)]."""
 Masks = Mapping[int, Mask]
-"""For some slots, a mask for each token that is sampled, with a bit for each token: [samples, ceil(V / 32)], the lowest
-bit of the first word first."""
+"""For some slots, a mask for each token that is sampled: [samples, ceil(V / 32)]."""
 
 
 class LateMasks:

@@ -20,6 +20,7 @@ from penstock.shard.adapters.store import AdapterStore
 from penstock.shard.devices.device import Device
 from penstock.shard.execution.bans import BadWords, allowed_mask
 from penstock.shard.execution.ids import Ids, as_array
+from penstock.shard.execution.masks import Mask
 from penstock.shard.execution.side_inputs import read_side_inputs
 
 
@@ -50,7 +51,7 @@ class Slot:
     bias_ids: Ids
     bias_values: npt.NDArray[np.float32]
     banned_ids: Ids
-    allowed: npt.NDArray[np.int32] | None = None  # a mask of the tokens that may be sampled; None if all may
+    allowed: Mask | None = None          # of the tokens that may be sampled; None if all may
     bad_words: BadWords | None = None
     num_blocks: int = 0
     adapter: int = 0                     # the number of a loaded one; 0 is none
