@@ -30,9 +30,10 @@ _NO_FILE = {404: Reply("There is no such file.")}
 _NO_BATCH = {404: Reply("There is no such batch.")}
 
 
-def _route(
+def openai_route(
     method: str, path: str, handler: Any, summary: str, reply: Reply, others: Mapping[int, Reply], **more: Any
 ) -> Route:
+    """Returns a route of OpenAI's API by the meaning of its success, and of its other answers."""
     replies = dict(sorted(refusing({200: reply, **others}).items()))
     return Route(method, path, handler, summary, replies, is_costly=True, tag="OpenAI", **more)
 
@@ -40,22 +41,22 @@ def _route(
 _FILE = Reply("The file.", {JSON: files.FileObject})
 _BATCH = Reply("The batch.", {JSON: batches.Batch})
 STORE_ROUTES = (
-    _route("POST", "/v1/files", files.upload, "Uploads a file of requests for a batch.", _FILE, _UPLOADING,
-           body=files.UploadForm, media="multipart/form-data"),
-    _route("GET", "/v1/files", files.files, "Lists files.", Reply("A page of the list.", {JSON: files.FilePage}),
-           {**LISTING, 404: Reply("There is no file `after`.")}, query=files.QUERY),
-    _route("GET", "/v1/files/{file}", files.file, "Describes a file.", _FILE, {**ASKING, **_NO_FILE}),
-    _route("GET", "/v1/files/{file}/content", files.content, "Gives the bytes of a file.",
-           Reply("The bytes.", {"application/octet-stream": bytes}), {**ASKING, **_NO_FILE}),
-    _route("DELETE", "/v1/files/{file}", files.delete, "Deletes a file.",
-           Reply("The file is deleted.", {JSON: files.DeletedFile}),
-           {**CHANGING, **_NO_FILE, 409: Reply("A batch reads the file.")}),
-    _route("POST", "/v1/batches", batches.create, "Makes a batch of a file of requests.", _BATCH,
-           {**_MAKING, 404: Reply("There is no file `input_file_id`.")}, body=batches.BatchBody),
-    _route("GET", "/v1/batches", batches.batches, "Lists batches.",
-           Reply("A page of the list.", {JSON: batches.BatchPage}),
-           {**LISTING, 404: Reply("There is no batch `after`.")}, query=batches.QUERY),
-    _route("GET", "/v1/batches/{batch}", batches.batch, "Describes a batch.", _BATCH, {**ASKING, **_NO_BATCH}),
-    _route("POST", "/v1/batches/{batch}/cancel", batches.cancel, "Cancels a batch.", _BATCH,
-           {**CHANGING, **_NO_BATCH, 409: Reply("The batch has ended, or is about to.")}),
+    openai_route("POST", "/v1/files", files.upload, "Uploads a file of requests for a batch.", _FILE, _UPLOADING,
+                 body=files.UploadForm, media="multipart/form-data"),
+    openai_route("GET", "/v1/files", files.files, "Lists files.", Reply("A page of the list.", {JSON: files.FilePage}),
+                 {**LISTING, 404: Reply("There is no file `after`.")}, query=files.QUERY),
+    openai_route("GET", "/v1/files/{file}", files.file, "Describes a file.", _FILE, {**ASKING, **_NO_FILE}),
+    openai_route("GET", "/v1/files/{file}/content", files.content, "Gives the bytes of a file.",
+                 Reply("The bytes.", {"application/octet-stream": bytes}), {**ASKING, **_NO_FILE}),
+    openai_route("DELETE", "/v1/files/{file}", files.delete, "Deletes a file.",
+                 Reply("The file is deleted.", {JSON: files.DeletedFile}),
+                 {**CHANGING, **_NO_FILE, 409: Reply("A batch reads the file.")}),
+    openai_route("POST", "/v1/batches", batches.create, "Makes a batch of a file of requests.", _BATCH,
+                 {**_MAKING, 404: Reply("There is no file `input_file_id`.")}, body=batches.BatchBody),
+    openai_route("GET", "/v1/batches", batches.batches, "Lists batches.",
+                 Reply("A page of the list.", {JSON: batches.BatchPage}),
+                 {**LISTING, 404: Reply("There is no batch `after`.")}, query=batches.QUERY),
+    openai_route("GET", "/v1/batches/{batch}", batches.batch, "Describes a batch.", _BATCH, {**ASKING, **_NO_BATCH}),
+    openai_route("POST", "/v1/batches/{batch}/cancel", batches.cancel, "Cancels a batch.", _BATCH,
+                 {**CHANGING, **_NO_BATCH, 409: Reply("The batch has ended, or is about to.")}),
 )

@@ -6,7 +6,7 @@ from typing import Any
 from aiohttp import web
 
 from penstock.router.api.http.body import json_response
-from penstock.router.errors import ModelNotFound
+from penstock.router.api.http.named_model import named_model
 from penstock.router.generation.service import SERVICES, Services
 
 
@@ -18,12 +18,8 @@ async def models(request: web.Request) -> web.Response:
 
 
 async def model(request: web.Request) -> web.Response:
-    """Answers with one of them, whose name may have slashes in it."""
-    name = request.match_info["model"].removesuffix("/")
-    found = next((each for each in _described(request.app[SERVICES]) if each["id"] == name), None)
-    if found is None:
-        raise ModelNotFound(name)
-    return json_response(found)
+    """Answers with one of them."""
+    return json_response(named_model(request, _described(request.app[SERVICES])))
 
 
 def _described(services: Services) -> Iterator[dict[str, Any]]:

@@ -16,8 +16,10 @@ ROLES = ("user", "assistant", "system", "developer")
 _CARRIED = "penstock-reasoning:"
 """How reasoning begins that a client carries for this kind of server."""
 _TEXTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
-_TYPES = ("message", "reasoning", "function_call", "function_call_output", "custom_tool_call",
-          "custom_tool_call_output", "item_reference")
+PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "function_call_output": "fco",
+            "custom_tool_call": "ctc", "custom_tool_call_output": "ctco"}
+"""The beginnings of ids, by the types of items."""
+_TYPES = (*PREFIXES, "item_reference")
 
 
 def carried(reasoning: str) -> str:

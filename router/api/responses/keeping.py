@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,7 +10,7 @@ import orjson
 
 from penstock.router.api.openai.storage import known_form
 from penstock.router.api.responses.bodies import AskingBody, Item, ResponseBody
-from penstock.router.api.responses.input_items import is_reference, own_items
+from penstock.router.api.responses.input_items import PREFIXES, is_reference, own_items
 from penstock.router.errors import ValidationError
 from penstock.router.limits import Limits
 from penstock.router.store.errors import Conflict, StoreFailure
@@ -26,8 +25,6 @@ KEEP_SECONDS = 5.0
 """How long the last event of a response waits for the store."""
 MOST_REFERRED = 100
 """How many responses the references of one input may lead to."""
-_PREFIXES = {"function_call": "fc", "function_call_output": "fco", "custom_tool_call": "ctc",
-             "custom_tool_call_output": "ctco", "reasoning": "rs"}
 _NEEDED = "that takes --data-dir or --database-url"
 
 
@@ -75,7 +72,7 @@ async def before(body: AskingBody, store: "Store | None", limits: Limits) -> lis
         async with aclosing(chain):
             async for each in chain:
                 if each.status.has_ended and each.status not in VOID:
-                    items += map(Item.model_validate, conversation([each]))
+                    items += map(Item.model_validate, items_of(each))
                     continue
                 raise ValidationError("`previous_response_id` must name a response that has come to its end, as must "
                                       f"those before it. Given: `{each.id}`, which is {each.status}")
@@ -99,7 +96,7 @@ async def resolved(body: _Body, store: "Store | None", limits: Limits) -> _Body:
     num_bytes = 0
     for id in responses:
         response = await store.responses.get(known_form("response", id, "input"), "input")
-        for item in conversation([response]):
+        for item in items_of(response):
             if item["id"] in references.keys() - found.keys():
                 num_bytes += references[item["id"]] * len(orjson.dumps(item))
                 found[item["id"]] = Item.model_validate(item)
@@ -117,10 +114,9 @@ def _response_of(item_id: str) -> str:
     return f"resp_{item_id.partition('_')[2].partition('_')[0]}"
 
 
-def conversation(chain: Iterable[StoredResponse]) -> list[dict[str, Any]]:
-    """Returns all items of responses that go on from each other: those that came in, and those that went out."""
-    return [item for response in chain
-            for item in (*came_in(response), *orjson.loads(response.response)["output"])]
+def items_of(response: StoredResponse) -> list[dict[str, Any]]:
+    """Returns the items of a response: those of its own input, and those that went out."""
+    return [*came_in(response), *orjson.loads(response.response)["output"]]
 
 
 def came_in(response: StoredResponse) -> list[dict[str, Any]]:
@@ -136,6 +132,6 @@ def _told(item: Item, name: str) -> dict[str, Any]:
     if kind == "message" and isinstance(item.content, str):
         part = "output_text" if item.role == "assistant" else "input_text"
         told["content"] = [{"type": part, "text": item.content, **({"annotations": []} if part[0] == "o" else {})}]
-    return {"id": f"{_PREFIXES.get(kind, 'msg')}_{name}", "type": kind,
+    return {"id": f"{PREFIXES[kind]}_{name}", "type": kind,
             **({"status": "completed"} if kind != "reasoning" else {}),
             **{key: value for key, value in told.items() if value is not None}}

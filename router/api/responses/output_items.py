@@ -4,14 +4,13 @@ that comes whole has the items of the one that is streamed."""
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from penstock.router.api.responses.input_items import carried
+from penstock.router.api.responses.input_items import PREFIXES, carried
 from penstock.router.chat.deltas import Arguments, CallBegin, CallEnd, Content, Delta, Thinking
 
 Event = dict[str, Any]
 """An event of a stream, but for its `sequence_number`."""
 Logprobs = Sequence[dict[str, Any]]
 _CALLS = ("function_call", "custom_tool_call")
-_PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc"}
 
 
 class CalledAs(NamedTuple):
@@ -90,7 +89,7 @@ class OutputItems:
 
     def _begin(self, kind: str, **fields: Any) -> list[Event]:
         index = len(self.output)
-        id = f"{_PREFIXES[kind]}_{self._response_id.partition('_')[2]}_{index}"
+        id = f"{PREFIXES[kind]}_{self._response_id.partition('_')[2]}_{index}"
         self._item = {"id": id, "type": kind, "status": "in_progress", **fields}
         return [{"type": "response.output_item.added", "output_index": index, "item": dict(self._item)}]
 

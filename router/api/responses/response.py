@@ -7,9 +7,6 @@ from penstock.router.api.responses.bodies import ResponseBody
 from penstock.router.api.responses.tools import told_again
 from penstock.router.errors import RouterError
 
-ENDED = ("completed", "incomplete", "failed", "cancelled")
-"""The states of a response that does not change any more."""
-
 
 def begun(
     body: ResponseBody, id: str, created_at: int, model: str, tier: str | None, is_stored: bool

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from penstock.router.api.http.body import json_response
 from penstock.router.api.http.sse import ADMITTED, AnswerEvent, EventStyle, stream_events
+from penstock.router.api.openai.files import page
 from penstock.router.api.openai.storage import check_query, known_form, limit_of, store_of
 from penstock.router.api.responses import keeping
 from penstock.router.api.responses.bodies import Includable
@@ -87,7 +88,7 @@ async def input_items(request: web.Request) -> web.Response:
     id, items = _id(request), list[dict[str, Any]]()
     async with aclosing(store.responses.chain(id, service_of(request).limits.payload_limit)) as chain:
         async for each in chain:
-            items += keeping.conversation([each]) if each.id != id else keeping.came_in(each)
+            items += keeping.items_of(each) if each.id != id else keeping.came_in(each)
     if order == "desc":
         items.reverse()
     if after is not None:
@@ -96,10 +97,7 @@ async def input_items(request: web.Request) -> web.Response:
         if place is None:
             raise NotStored("item", after, "after")
         items = items[place:]
-    page = items[:limit]
-    return json_response({
-        "object": "list", "data": page, "first_id": page[0]["id"] if page else None,
-        "last_id": page[-1]["id"] if page else None, "has_more": len(items) > limit})
+    return json_response(page(items[:limit], len(items) > limit))
 
 
 def described(response: StoredResponse, include: frozenset[str] = frozenset()) -> dict[str, Any]:
