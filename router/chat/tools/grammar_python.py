@@ -20,6 +20,8 @@ _BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multip
 _NUMBER = r"/-?(0|[1-9][0-9]{0,15})(\.[0-9]{1,15})?/"
 _ANY = "python_value"
 """The rule of a value of any kind."""
+_MAX_DEPTH = 64
+"""The most schemas in one another, by way of references, too; Python's stack ends behind some more."""
 
 
 def python_expression(tool: Tool, lark: Lark) -> str:
@@ -37,6 +39,7 @@ class _Values:
         self._tool = tool
         self._lark = lark
         self._of_references: dict[str, str] = {}
+        self._depth = 0
 
     def fields(self, schema: dict[str, Any], written: Callable[[str], str]) -> str:
         """Returns the expression of the properties of an object, in their order; those that are not required may be
@@ -53,7 +56,19 @@ class _Values:
         return first
 
     def _value(self, schema: Any) -> str:
-        """Returns the expression of a value."""
+        """Returns the expression of a value; that of any value where schemas are nested too deep."""
+        if self._depth == _MAX_DEPTH:
+            if self._tool.is_strict:
+                raise refused(self._tool, f"schemas must be nested at most {_MAX_DEPTH} levels deep, where references "
+                                          "lead, too")
+            return self._any()
+        self._depth += 1
+        try:
+            return self._of_schema(schema)
+        finally:
+            self._depth -= 1
+
+    def _of_schema(self, schema: Any) -> str:
         if not isinstance(schema, dict):
             return self._any()
         if isinstance(schema.get("$ref"), str):
@@ -65,7 +80,7 @@ class _Values:
             if isinstance(schema.get(key), list) and schema[key]:
                 return f"({' | '.join(map(self._value, schema[key]))})"
         kinds = schema.get("type")
-        kinds = kinds if isinstance(kinds, list) else [kinds]
+        kinds = dict.fromkeys(map(str, kinds if isinstance(kinds, list) and kinds else [kinds]))  # each once
         self._check(schema)
         return f"({' | '.join(self._of_kind(kind, schema) for kind in kinds)})"
 
@@ -88,7 +103,7 @@ class _Values:
                 return f'"{{" {fields} "}}"'
             case "object":
                 value = self._value(schema.get("additionalProperties"))
-                return _listed("{", f'{self._string} ": " {value}', "}")
+                return _listed("{", self._lark.rule(f'{self._string} ": " {value}'), "}")
         return self._any()
 
     def _any(self) -> str:

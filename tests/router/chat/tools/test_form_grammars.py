@@ -192,11 +192,40 @@ async def test_names_of_parameters(compiler: GrammarCompiler, name: str, key: st
     {"properties": {"a": {"type": "string", "enum": 5}}}, {"properties": {"a": {"type": "string", "enum": []}}},
     {"properties": {"a": {"type": "string", "minLength": "0}/ | /x"}}}, {"properties": []},
     {"properties": {"a": {"type": "object", "properties": {"x": {}}, "required": 7}}},
-    {"properties": {"a": {"anyOf": [1, {}]}}}, {"properties": {"a": {"type": {}}}}, {"$defs": 5}], ids=str)
+    {"properties": {"a": {"anyOf": [1, {}]}}}, {"properties": {"a": {"type": {}}}}, {"$defs": 5},
+    {"properties": {"a": {"type": []}}}], ids=str)
 @pytest.mark.parametrize("name", ["pythonic", "qwen3_coder", "deepseek_v32", "hermes"])
 async def test_schemas_of_no_form_bind_nothing(compiler: GrammarCompiler, name: str, schema: Any) -> None:
     form = named_format(name, "")
     await compiler.compile(tools_grammar(form, Offer((Tool("f", None, schema),), must_call=True)))
+
+
+def nested(depth: int, key: str) -> dict[str, Any]:
+    """A schema with others in it, each in the keyword of this name."""
+    schema: dict[str, Any] = {"type": "integer"}
+    for _ in range(depth):
+        schema = {"type": ["array" if key == "items" else "object"] * 2, key: schema}
+    return schema
+
+
+CHAIN = {f"d{number}": {"$ref": f"#/$defs/d{number + 1}"} for number in range(3000)}
+
+
+@pytest.mark.parametrize(("schema", "is_too_deep"), [
+    (nested(60, "additionalProperties"), False), (nested(240, "items"), True), ({"$ref": "#/$defs/d0"}, True)],
+    ids=["objects", "lists", "references"])
+async def test_schemas_in_schemas_take_little_room(
+        compiler: GrammarCompiler, schema: dict[str, Any], is_too_deep: bool) -> None:
+    """As Python writes arguments; of those that are too deep nothing binds but in strict tools, which are refused."""
+    defs = {"$defs": CHAIN} if "$ref" in schema else {}
+    tool = Tool("f", None, {"properties": {"a": schema}, "required": ["a"], **defs})
+    form = named_format("pythonic", "")
+    grammar = tools_grammar(form, Offer((tool,), must_call=True))
+    assert len(grammar.source) < 5000
+    await compiler.compile(grammar)
+    if is_too_deep:
+        with pytest.raises(GrammarError, match="at most 64 levels deep"):
+            tools_grammar(form, Offer((dataclasses.replace(tool, is_strict=True),)))
 
 
 @pytest.mark.parametrize(("schema", "good", "bad"), [
