@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 DEFAULT_SHARE = 0.25                     # of the memory that is available when the weights are loaded
 GROWTH = 96 << 20                        # bytes that a shard, with its part of the router, comes to need beside that
 DEFAULT_MAX_BLOCKS = 1 << 18             # of tiny models: the router keeps an entry for each
-HEADROOM = 64 << 20                      # bytes of the free memory that steps and requests may come to need
+HEADROOM = 64 << 20                      # bytes of the free memory that a shard's steps and requests may come to need
 MIN_TOKENS = 256
 KV_DTYPES = {"int8": torch.int8, "fp8_e4m3fn": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
 
@@ -75,11 +75,12 @@ def cache_dtype(name: str | None) -> torch.dtype | None:
 
 def check_kv_memory(kv_memory: int, world_size: int) -> None:
     """Raises KvMemoryError if the shards on this machine can't have `kv_memory` bytes each."""
-    most = max(0, available_memory() - HEADROOM)
+    headroom = HEADROOM * world_size
+    most = max(0, available_memory() - headroom)
     if kv_memory * world_size > most:
         times = f"{world_size} times " if world_size > 1 else ""
         raise KvMemoryError(f"--kv-memory: {times}{kv_memory} bytes are more than the {most} available besides "
-                            f"{HEADROOM} for steps and requests; leave it out for a quarter of what there is")
+                            f"{headroom} for steps and requests; leave it out for a quarter of what there is")
 
 
 def kv_budget(shape: KvShape, kv_memory: int | None, context_length: int, world_size: int) -> int:
@@ -103,8 +104,7 @@ def num_blocks(
     The log warns of a memory that holds less than one full context. Raises KvMemoryError if it holds too little to
     serve even short requests.
     """
-    available = available_memory()
-    most = max(0, available - HEADROOM)
+    most = max(0, available_memory() - HEADROOM * world_size)
     if before is not None and before * shape.block_bytes * world_size <= most:
         return before
     memory = kv_budget(shape, None, context_length, world_size)

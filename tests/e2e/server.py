@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
@@ -139,7 +140,8 @@ def running(
 ) -> Iterator[Server]:
     """Run a launcher, and see that its end leaves nothing behind."""
     log = tmp_path / f"server-{port}.log"
-    temporary = tmp_path / ("tmp" if is_server else f"t{port}")  # short, for there are sockets in it
+    # Short, for a socket's path has at most 107 bytes, and the folders of groups lie deeper.
+    temporary = tmp_path / "tmp" if is_server else Path(tempfile.mkdtemp(prefix="test-"))
     temporary.mkdir(exist_ok=True)
     # Once transformers is imported, torch makes a folder that is there for later processes, too.
     own = {"TMPDIR": str(temporary), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "torch")}
@@ -167,3 +169,5 @@ def running(
             send(child, signal.SIGKILL)
     assert not left, f"processes left behind: {left}"
     assert not list(temporary.iterdir()), f"files left behind: {list(temporary.iterdir())}"
+    if not is_server:
+        temporary.rmdir()

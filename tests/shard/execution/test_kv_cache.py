@@ -52,11 +52,11 @@ def test_a_shard_that_takes_anothers_place_has_as_much_if_that_can_be_had(monkey
 
 
 def test_more_than_there_is_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kv_cache, "available_memory", lambda: kv_cache.HEADROOM + 400 * SHAPE.block_bytes)
+    monkeypatch.setattr(kv_cache, "available_memory", lambda: 2 * kv_cache.HEADROOM + 400 * SHAPE.block_bytes)
     check_kv_memory(200 * SHAPE.block_bytes, world_size=2)
     with pytest.raises(KvMemoryError, match=f"2 times {200 * SHAPE.block_bytes + 1} bytes are more than the 6553600"):
         check_kv_memory(200 * SHAPE.block_bytes + 1, world_size=2)
-    message = ("--kv-memory: 2 times 1099511627776 bytes are more than the 6553600 available besides 67108864 "
+    message = ("--kv-memory: 2 times 1099511627776 bytes are more than the 6553600 available besides 134217728 "
                "for steps and requests; leave it out")
     with pytest.raises(KvMemoryError, match=message):
         check_kv_memory(1 << 40, world_size=2)
