@@ -17,13 +17,11 @@ MAX_LENGTH_PENALTY = 10.0
 _SAMPLES = ("temperature", "top_k", "top_p", "typical_p", "min_p")
 
 
-def beams_of(parameters: Parameters) -> BeamSettings | None:
-    """Returns how answers are searched for, if they are by more than one beam: one alone takes the likeliest tokens."""
+def beams_of(parameters: Parameters) -> BeamSettings:
+    """Returns how several beams search for answers; one alone would take the likeliest tokens."""
     p = parameters
-    if p.num_beams is None or p.num_beams <= 1:
-        return None
-    return BeamSettings(p.num_beams, p.num_return_sequences or 1, 1.0 if p.length_penalty is None else p.length_penalty,
-                        p.early_stopping or False)
+    return BeamSettings(p.num_beams or 1, p.num_return_sequences or 1,
+                        1.0 if p.length_penalty is None else p.length_penalty, p.early_stopping or False)
 
 
 def check_beams(spec: GenerationSpec, limits: Limits, facts: Facts, is_stream: bool) -> None:

@@ -80,7 +80,8 @@ async def validate(
     room = limits.max_total_tokens - len(input_ids)
     max_new_tokens = room if parameters.max_new_tokens is None else min(parameters.max_new_tokens, room)
     _check_additions(parameters, max_new_tokens, facts.vocab_size, spec.names)
-    bad_words = await encode_bad_words(parameters.bad_words, tokenizer, facts.vocab_size)
+    words = parameters.bad_words
+    bad_words = await encode_bad_words(words, tokenizer, facts.vocab_size) if words else ()
     request = Request(
         input_ids=input_ids,
         bits=facts.bits,
@@ -90,7 +91,7 @@ async def validate(
         stop=tuple(parameters.stop),
         keep_stop=spec.keep_stop,
         tells_special=spec.tells_special,
-        beams=beams_of(parameters),
+        beams=beams_of(parameters) if spec.has_beams else None,
         ignore_eos=parameters.ignore_eos,
         stop_token_ids=frozenset(parameters.stop_token_ids),
         grammar=await _compile(parameters, grammars, spec.names),
@@ -242,7 +243,8 @@ def _check_additions(parameters: Parameters, max_new_tokens: int, vocab_size: in
     for bias in (min(p.logit_bias.values(), default=0), max(p.logit_bias.values(), default=0)):
         refuse_beyond(bias, f"`logit_bias` must have values >= {-MAX_BIAS} and <= {MAX_BIAS}", least=-MAX_BIAS,
                       most=MAX_BIAS)
-    check_bad_words(p.bad_words)
+    if p.bad_words:
+        check_bad_words(p.bad_words)
     allowed = p.allowed_token_ids or ()
     refuse_if(len(allowed) > vocab_size, f"`allowed_token_ids` supports up to {vocab_size} token ids, the model's "
                                          f"vocabulary. Given: {len(allowed)}", "array_above_max_length")
