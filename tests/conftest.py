@@ -3,6 +3,7 @@ import os
 import signal
 from collections.abc import Iterator
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 import torch
@@ -72,3 +73,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         rooms = [item.path.relative_to(ROOT).parts[1] for item in items]
         order = sorted(range(len(items)), key=lambda index: (*FIRST, rooms[index]).index(rooms[index]))
         items[:] = [items[index] for index in order]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Chooses who runs which of the quick tests; the slow ones of tests/e2e are too many for one worker."""
+    if config.getoption("dist") != "loadfile" or "not slow" not in config.getoption("markexpr"):
+        return None
+    from tests.one_server import ByServer
+
+    return ByServer(config, log)

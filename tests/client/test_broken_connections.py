@@ -78,7 +78,7 @@ def by_choice(events: list[Any]) -> dict[int, list[Any]]:
 
 
 @pytest.mark.parametrize("name", STREAMS)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 async def test_streams(server: Server, name: str, seed: int) -> None:
     """Undisturbed by name, the answer is the one that came in pieces."""
     ask, dice = STREAMS[name], random.Random(f"{name} {seed}")

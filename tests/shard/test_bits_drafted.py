@@ -55,7 +55,8 @@ def outputs_of(
 @pytest.mark.parametrize("traffic", [
     pytest.param(Traffic(proposals=4), id="depth 1", marks=pytest.mark.slow),
     pytest.param(Traffic(depth=2, proposals=6), id="depth 2", marks=pytest.mark.slow),
-    pytest.param(Traffic(depth=2, proposals=3, arrivals=range(0, 66, 6)), id="cached"),
+    pytest.param(Traffic(depth=2, proposals=3, arrivals=range(0, 66, 6)), id="cached",
+                 marks=pytest.mark.slow),
     pytest.param(Traffic(depth=2, proposals=3, losses=(2, 9, 30), keeps_memory=True), id="continued"),
     pytest.param(Traffic(depth=3, proposals=3, num_blocks=11, losses=(5, 25), arrivals=range(0, 22, 2)),
                  id="all of it"),

@@ -138,7 +138,10 @@ def open_files() -> set[str]:
 
 
 @pytest.mark.parametrize("num_free", [0, 2])
-def test_a_process_is_started_when_there_are_file_descriptors_again(num_free: int) -> None:
+def test_a_process_is_started_when_there_are_file_descriptors_again(
+    num_free: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(renderer, "_PAUSE_SECONDS", 0.05)
     renderers = Renderers(TEMPLATES)
     before = open_files()
     with ThreadPoolExecutor(1) as thread:

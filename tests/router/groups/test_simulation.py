@@ -10,7 +10,7 @@ from tests.paths import ROOT
 from tests.router.groups.simulation.faulty import FAULTS
 from tests.router.groups.simulation.world import World, simulate
 
-QUICK, CHUNK, SLOW, ALL = 150, 500, 2000, 10_000
+QUICK, CHUNK, SLOW, ALL = 100, 500, 2000, 10_000
 """How many histories the quick tests run, a slow one, all slow ones, and those with `--every-case`."""
 ENOUGH = {"tokens": 30, "losses": 1.2, "moved": 0.6, "cut off": 0.3, "poison deaths": 0.4, "KilledGroup": 0.08,
           "GenerationError": 0.15, "Unhealthy": 0.03, "stuck": 0.01, "twice": 0.3}
