@@ -140,7 +140,11 @@ class ResponseRun:
             wish = Wish(takes_ids=True)
             async with answering.asked_of(asking, body, before, wish, is_stream=True) as asked:
                 self._check(asked.identity)
-                await patiently(lambda: self._lease.begin(str(asked.identity.name)))
+                try:
+                    await patiently(lambda: self._lease.begin(str(asked.identity.name)))
+                except LeaseLost:  # it was cancelled or deleted, which is no failure of the server's
+                    asking.failed(Dropped())
+                    raise
                 async with asked.answering() as answers:
                     making = Making(asked, answers, body, {**self._begun, "status": "in_progress"})
                     self._take(making.begin())

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,7 +14,7 @@ from penstock.router.api.responses.bodies import AskingBody, Item, ResponseBody
 from penstock.router.api.responses.input_items import PREFIXES, is_reference, own_items
 from penstock.router.errors import ValidationError
 from penstock.router.limits import Limits
-from penstock.router.store.errors import Conflict, StoreFailure
+from penstock.router.store.errors import Conflict, NotStored, StoreFailure
 from penstock.router.store.records import VOID, ResponseStatus, StoredResponse
 
 if TYPE_CHECKING:
@@ -82,20 +83,25 @@ async def before(body: AskingBody, store: "Store | None", limits: Limits) -> lis
 
 
 async def resolved(body: _Body, store: "Store | None", limits: Limits) -> _Body:
-    """Returns a body with the items to which its input refers. Raises ValidationError for those that are not kept, and
-    for more of them than a request may hold."""
+    """Returns a body with the items to which its input refers. Raises NotStored for those that are not kept, and
+    ValidationError for one without an id, and for more of them than a request may hold."""
     items = own_items(body.input)
-    references = Counter(item.id or "" for item in items if is_reference(item))
-    if store is None or not references:
+    if store is None:
         return body
-    responses = {_response_of(id) for id in references}
+    references = _references(items)
+    if not references:
+        return body
+    responses = {_response_of(id): id for id in references}
     if len(responses) > MOST_REFERRED:
         raise ValidationError(f"`input` must not refer to items of more than {MOST_REFERRED} responses. Given: "
                               f"{len(responses)}")
     found: dict[str, Item] = {}
     num_bytes = 0
-    for id in responses:
-        response = await store.responses.get(known_form("response", id, "input"), "input")
+    for id, item_id in responses.items():
+        try:
+            response = await store.responses.get(known_form("response", id))
+        except NotStored as error:  # it names the response, of which the client has not told
+            raise NotStored("item", item_id, "input") from error
         for item in items_of(response):
             if item["id"] in references.keys() - found.keys():
                 num_bytes += references[item["id"]] * len(orjson.dumps(item))
@@ -105,8 +111,19 @@ async def resolved(body: _Body, store: "Store | None", limits: Limits) -> _Body:
                                   f"{num_bytes}")
     missing = next((id for id in references if id not in found), None)
     if missing is not None:
-        raise ValidationError(f"`input` refers to an item that this server does not keep. Given: \"{missing:.80}\"")
+        raise NotStored("item", missing, "input")
     return body.model_copy(update={"input": [found[item.id or ""] if is_reference(item) else item for item in items]})
+
+
+def _references(items: Sequence[Item]) -> Counter[str]:
+    """Returns how often items are referred to, by their ids. Raises ValidationError."""
+    found = Counter[str]()
+    for number, item in enumerate(items):
+        if is_reference(item):
+            if not item.id:
+                raise ValidationError(f"`input[{number}]` must have the field `id`", "missing_required_parameter")
+            found[item.id] += 1
+    return found
 
 
 def _response_of(item_id: str) -> str:

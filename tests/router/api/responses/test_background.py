@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import update
 
 from penstock.router import leased_work
+from penstock.router.background import response_run
 from penstock.router.background.response_run import ResponseRun
 from penstock.router.store.errors import StoreUnavailable
 from penstock.router.store.response_leases import ResponseLease
@@ -75,6 +76,20 @@ async def test_one_that_is_cancelled_before_its_first_event(start_keeping: Start
     await waiting.client.responses.cancel(made.id)
     [only] = await waiting.events(made.id)
     assert (only["type"], only["code"], only["sequence_number"]) == ("error", "response_cancelled", 0)
+
+
+async def test_one_that_is_cancelled_as_its_answer_begins(keeping: Keeping, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = ResponseLease.begin
+
+    async def begin_too_late(self: ResponseLease, answer_name: str) -> None:
+        await keeping.store.responses.cancel(self.id)
+        await begin(self, answer_name)
+
+    monkeypatch.setattr(ResponseLease, "begin", begin_too_late)
+    monkeypatch.setattr(response_run, "SAVE_SECONDS", 60.0)  # that nobody sees it before
+    await keeping.create(background=True)
+    await until(lambda: keeping.server.series()['tgi_request_failure{err="dropped"}'] == 1)
+    assert keeping.server.series()['tgi_request_failure{err="generation"}'] == 0
 
 
 async def test_one_of_the_same_seed_is_made_anew(keeping: Keeping) -> None:

@@ -155,9 +155,12 @@ async def test_hostile_paths(keeping: Keeping) -> None:
 async def test_references_that_lead_nowhere(keeping: Keeping) -> None:
     made = await keeping.create()
     name = made.id.removeprefix("resp_")
-    for id in ("msg_1", f"msg_{name}_7", "", "x" * 1000, "msg_\0"):
-        with pytest.raises((openai.BadRequestError, openai.NotFoundError), match=r"There is no response|does not keep"):
+    for id in ("msg_1", f"msg_{name}_7", "_", "x" * 1000, "msg_\0"):
+        with pytest.raises(openai.NotFoundError, match=f"There is no item `{id:.100}`"):
             await keeping.create([{"type": "item_reference", "id": id}])
+    for item in ({"type": "item_reference"}, {"id": ""}):
+        with pytest.raises(openai.BadRequestError, match=r"`input\[1\]` must have the field `id`"):
+            await keeping.create([*HELLO, item])
 
 
 async def test_items_that_are_referred_to_have_room(start_keeping: StartKeeping) -> None:
