@@ -24,6 +24,8 @@ def to_lark(source: str) -> str:
     try:
         plain = _BREAK.sub(_joined, _PIECE.sub(_plain, source))
         return gbnf_to_lark(plain).removeprefix("%llguidance {}").lstrip()
+    except RecursionError as error:
+        raise GrammarError("it can't be read: its groups are nested too deep") from error
     except Exception as error:  # it has one class for its own errors, and Python's where a text ends too early
         raise GrammarError(f"it can't be read: {error!s:.200}") from error
 

@@ -48,7 +48,7 @@ async def test_what_is_written(compiler, source, right, wrong):
     ("root ::= a", "it can't be read: Rule 'a' not found"),
     ('a ::= "a"', "it can't be read: No 'root' rule found"),
     ('root ::= "\\', "it can't be read: "),
-    ("root ::= " + "(" * 10_000, "it can't be read: maximum recursion"),
+    ("root ::= " + "(" * 10_000, "it can't be read: its groups are nested too deep"),
     (r'root ::= "\ud800"', "it can't be read: "),
     (r'root ::= "\UFFFFFFFF"', "it can't be read: "),
     ("root ::= [b-a]", "invalid regex"),
