@@ -10,34 +10,35 @@ PAGE = ROOT / "docs/tools.md"
 HEAD = """\
 # Tools
 
-`python -m tests.pages` writes this page from the descriptions of how models call tools. A test fails when it is not up
-to date. [Structured output and tools](structured-output.md#tools) tells what clients send.
-
-A model was trained to call tools in one form. Penstock knows the forms below. It finds out which one it is by the text
-of the chat template. `--tool-call-parser NAME` names it where that does not succeed; the names are vLLM's:
+Each model was trained to call tools in a form of its own. Penstock knows the forms below, and finds the one of a model
+by the text of its chat template. Where it does not find it, `--tool-call-parser NAME` names it; the names are vLLM's.
+[Structured output and tools](structured-output.md#tools) tells how clients ask for tools.
 
 ```sh
 text-generation-launcher --model-id mistralai/Devstral-Small-2507 --tool-call-parser mistral
 ```
 
-Whatever the form is, clients get the same: a name, and arguments that are JSON.
+Whatever the form is, clients get the same: a name, and arguments in JSON.
 
 - Arguments come as they are written. Values between tags and in Python are converted piece by piece, by the types of
   the tool's schema. A string comes while it is written, any other value between tags when it is whole.
 - Text that is no call in the form stays text. It is never an error, and nothing is lost.
 - Calls can't be malformed: a grammar in the model's own form binds them, with schemas where arguments are JSON, and a
   rule for each parameter between tags and in Python. `--disable-grammar-support` leaves them to the model.
-- A closing tag counts where another parameter or the call's end follows. So strings may have tags in them.
-- An id of a call that the model wrote itself (Kimi's, Mistral's) is the id that clients get.
+- A closing tag counts only where another parameter or the call's end follows. So strings may have tags in them.
+- Where the model itself writes an id of the call (Kimi's, Mistral's), clients get that id.
 - Models whose names stand without quotes can call functions whose names have letters, digits and `./$@_-`.
-- Names of parameters have no quotes and angle brackets where they stand in tags, and the characters above in Python. A
-  parameter of another name is left out; a tool that requires it, or is strict, is refused.
+- Names of parameters may have all characters but quotes and angle brackets where they stand in tags, and only the
+  characters above in Python. A parameter of another name is left out; a tool that requires it, or is strict, is
+  refused.
 - Custom tools (of [responses](responses.md)) have one parameter, `input`, whose text comes raw. A grammar binds it
   where the form has a mark behind the arguments, or tags around them.
 
-gpt-oss calls in channels of its own, which `--reasoning-parser` is about ([thinking](thinking.md)). Where a template
-says nothing of tools, a message describes them, and the model is to call in the form of Llama 3. Gemma 4, Kimi K3,
+gpt-oss calls in channels of its own, which `--reasoning-parser` names ([thinking](thinking.md)). Where a template
+says nothing of tools, a message describes them, and asks the model to call in the form of Llama 3. Gemma 4, Kimi K3,
 MiniMax M3 and MiniCPM5 call in forms that are not known yet: their calls stay text.
+
+`python -m tests.pages` writes this page from the code that reads the calls, and a test fails when it is not up to date.
 
 ## Forms
 
