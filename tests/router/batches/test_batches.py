@@ -249,8 +249,9 @@ async def test_two_routers_share_the_batches(start_batches: StartBatches, monkey
     for fleet in fleets:
         fleet.may_answer.clear()
     made = [await one.create(lines(range(10))) for _ in range(4)]
-    for fleet in fleets:
+    for fleet in fleets:  # before either answers, or one might be done with all
         await fleet.has_plan.wait()
+    for fleet in fleets:
         fleet.may_answer.set()
     for batch in made:
         batch = await one.ended(batch)
