@@ -24,7 +24,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
-PLUGINS = {"pytest_asyncio": ("asyncio_mode", "asyncio_default_fixture_loop_scope"), "pytest_timeout": ("timeout",)}
+PLUGINS = {"pytest_asyncio": ("asyncio_mode", "asyncio_default_fixture_loop_scope"),
+           "pytest_timeout": ("timeout", "timeout_method")}
 """Whose settings pyproject.toml has. The tests of kernels need none of them, and a GPU's machine may have none."""
 IS_BARE = find_spec("aiohttp") is None
 """Whether this machine has only what the kernels need."""
