@@ -8,6 +8,9 @@ PIP_TORCH_ARGS ?=
 PIP = pip>=25.1
 # Without one, `make serve` fetches a small chat model, or serves the demo model of this repository.
 MODEL_ID ?=
+EMBEDDING_MODEL ?=
+EMBEDDING = model='$(EMBEDDING_MODEL)'; test -n "$$model" || \
+	model=$$(.venv/bin/python deploy/fetch_model.py embedding .venv/embedding_model)
 NUM_SHARD ?= 1
 PORT ?= 3000
 # Tests that are not about time run on so many workers.
@@ -32,7 +35,7 @@ LOG = .venv/setup.log
 # shown where one fails.
 step = echo '$(1)'; { $(2); } >> $(LOG) 2>&1 || { echo 'This failed. The last lines of $(LOG):'; tail -n 20 $(LOG); exit 1; }
 
-.PHONY: help linked setup clients missing-clients serve test test-slow test-shared test-alone test-containers chaos sanitize sanitize-gpu bench bench-gpu planted lint manifests docs figures lock protos clean
+.PHONY: help linked setup clients missing-clients serve serve-embeddings test test-slow test-shared test-alone test-containers chaos chaos-vectors sanitize sanitize-gpu bench bench-embed bench-gpu planted lint manifests docs figures lock protos clean
 
 help:       ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -59,9 +62,12 @@ linked:
 
 serve: setup  ## Serve MODEL_ID with NUM_SHARD processes at PORT; a small chat model, unless told otherwise
 	@model='$(MODEL_ID)'; \
-	test -n "$$model" || model=$$(.venv/bin/python deploy/chat_model/fetch.py .venv/chat_model) || { \
+	test -n "$$model" || model=$$(.venv/bin/python deploy/fetch_model.py chat .venv/chat_model) || { \
 		model=deploy/demo_model/checkpoint; echo "Serving $$model instead, which babbles: MODEL_ID=... serves another"; }; \
 	exec .venv/bin/text-generation-launcher --model-id "$$model" --num-shard $(NUM_SHARD) --port $(PORT)
+
+serve-embeddings: setup  ## Serve a small embedding model at PORT, or EMBEDDING_MODEL, one for vectors or scores of texts
+	@$(EMBEDDING) && exec .venv/bin/text-generation-launcher --model-id "$$model" --num-shard $(NUM_SHARD) --port $(PORT)
 
 clients: $(CLIENT_STAMPS)  ## Install the clients that the slow tests run, each into an environment
 
@@ -112,9 +118,15 @@ sanitize: setup  ## Run the kernels' tests with AddressSanitizer and UndefinedBe
 chaos: setup  ## Let faults drawn from SEED befall a server for SECONDS, and compare every answer (CHAOS_ARGS="--list")
 	.venv/bin/python -m tests.faults --seconds $(or $(SECONDS),180) $(SEED:%=--seed %) $(CHAOS_ARGS)
 
+chaos-vectors: setup  ## Kill a shard twice under 64 clients for SECONDS, and compare every answer (EMBEDDING_MODEL)
+	@$(EMBEDDING) && exec .venv/bin/python -m tests.faults.vectors "$$model" --seconds $(or $(SECONDS),60) $(CHAOS_ARGS)
+
 bench: setup  ## Measure engine and server, beside peers: VLLM=environment LLAMA=programs GGUF=model (MODEL_ID, NUM_SHARD)
 	.venv/bin/penstock bench engine --sampled
 	.venv/bin/python -m penstock.bench.server.comparison
+
+bench-embed: setup  ## Measure vectors of texts beside peers: PEERS=environment LLAMA=programs GGUF=model (EMBEDDING_MODEL)
+	@$(EMBEDDING) && exec .venv/bin/penstock bench embed "$$model" $(BENCH_ARGS)
 
 bench-gpu:  ## Measure a GPU's kernels, engine and server in ten minutes, beside transformers, by PYTHON as it is
 	$(PYTHON) -m penstock.bench.gpu $(BENCH_ARGS)
@@ -144,7 +156,8 @@ figures: setup  ## Draw the pictures and write the tables of docs/ from bench/re
 
 lock: setup  ## Write deploy/requirements.txt, the versions and hashes of the image's packages
 	@mkdir -p build && echo 'torch; python_version < "3"' > build/without-torch.txt
-	.venv/bin/uv pip compile pyproject.toml deploy/requirements.in --override build/without-torch.txt --quiet --upgrade \
+	.venv/bin/uv pip compile pyproject.toml deploy/requirements.in --extra redis --extra checks \
+		--override build/without-torch.txt --quiet --upgrade \
 		--python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes --no-annotate \
 		--custom-compile-command 'make lock' --output-file deploy/requirements.txt
 

@@ -1,8 +1,8 @@
 """Draws the pictures and writes the tables of docs/: `python -m penstock.bench.figures`.
 
 Each file in bench/results is one measurement with its raw figures (`penstock.bench.programs.record`). One of servers
-under load, of policies of batching or of beam searches gives a table in the page of its kind, between two comments with
-its name; one of servers a picture in docs/figures, too. Those of policies are of runs of the scheduler.
+under load, of policies of batching, of beam searches or of vectors gives a table in the page of its kind, between two
+comments with its name; one of servers a picture in docs/figures, too. Those of policies are of runs of the scheduler.
 """
 
 import json
@@ -15,12 +15,13 @@ from typing import Any
 from penstock.bench.batching import timelines
 from penstock.bench.batching.runs import from_json
 from penstock.bench.batching.runs import table as policies_table
+from penstock.bench.embed import runs as embed_runs
 from penstock.bench.programs.root import ROOT
 from penstock.bench.server import beam_runs
 
 RESULTS, PICTURES = ROOT / "bench/results", ROOT / "docs/figures"
 PAGES = {"served": ROOT / "docs/benchmarks.md", "policies": ROOT / "docs/batching.md",
-         "beams": ROOT / "docs/beams.md"}
+         "beams": ROOT / "docs/beams.md", "embeddings": ROOT / "docs/embeddings.md"}
 """Where the tables of a kind of measurement are."""
 TIMELINES = {PICTURES / "batching.svg": timelines.COMING, PICTURES / "batching-at-once.svg": timelines.WAITING}
 
@@ -50,7 +51,8 @@ def rate(runs: list[Record]) -> float:
 
 def table(record: Record) -> str:
     """Returns the table of a measurement, with how it was made."""
-    return {"policies": _policies, "beams": _beams, "served": _served}[record["kind"]](record)
+    tables = {"policies": _policies, "beams": _beams, "embeddings": _embeddings, "served": _served}
+    return tables[record["kind"]](record)
 
 
 def _policies(record: Record) -> str:
@@ -62,6 +64,11 @@ def _policies(record: Record) -> str:
 def _beams(record: Record) -> str:
     runs = beam_runs.from_json(record["figures"])
     return _lines(record, beam_runs.table(runs), len(next(iter(runs.values())).seconds))
+
+
+def _embeddings(record: Record) -> str:
+    runs = embed_runs.from_json(record["figures"])
+    return _lines(record, embed_runs.table(runs, embed_runs.ENCODE), len(next(iter(runs.values())).rates))
 
 
 def _lines(record: Record, table: Iterable[list[str]], rounds: int) -> str:

@@ -1,8 +1,10 @@
 """Brings a model of the Hugging Face Hub into its cache, and says in a sentence why it can't be had."""
 
 import errno
+import glob
 import logging
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from huggingface_hub import HfApi, constants, hf_hub_url, snapshot_download
@@ -21,11 +23,13 @@ from huggingface_hub.utils import build_hf_headers, filter_repo_objects  # type:
 
 from penstock.checkpoints import download
 from penstock.checkpoints.download import DownloadError, RemoteFile
+from penstock.checkpoints.sentence_modules import module_folders
+from penstock.system.fields import FileError
 
 FILES = ["*.safetensors", "*.json", "*.jinja", "tokenizer*", "tiktoken.model", "*.tiktoken", "merges.txt"]
 NOT_FILES = ["*/*.safetensors", "*/*.json", "*/*.tiktoken", "tokenizer*/*", "consolidated*"]
-"""The files that are not downloaded: sub-directories hold other formats, except `additional_chat_templates`, and
-`consolidated` files hold the same weights once more."""
+"""The files that are not downloaded: sub-directories hold other formats, except `additional_chat_templates` and those
+of sentence-transformers' modules, and `consolidated` files hold the same weights once more."""
 ANSWER_SECONDS = 30.0
 """How long the Hub may take to list a model's files."""
 
@@ -60,12 +64,32 @@ def fetch(
                 log.warning("%s; the commit %s that is cached is taken, which may not be the newest",
                             _sentence(error, name, revision, place), path.name)
             return path
-        needs_library = _fetch_blobs(name, listing, place, has_bars, files, not_files)
-        bars = download.bar_class(has_bars and needs_library, threading.Event())
-        return Path(snapshot_download(name, revision=revision, cache_dir=place, allow_patterns=files,
-                                      ignore_patterns=not_files, tqdm_class=bars))
+        path = _fetched(name, revision, listing, place, has_bars, files, not_files)
+        if more := _of_modules(path):
+            _fetched(name, revision, listing, place, has_bars, more, [])
+        return path
     except (OSError, ValueError, _HTTP_ERROR) as error:
         raise DownloadError(_sentence(error, name, revision, place)) from error
+
+
+def _of_modules(directory: Path) -> list[str]:
+    """Returns the patterns of the files of modules that are in folders of their own. A file that says wrongly which
+    they are is left to whoever reads it next."""
+    with suppress(FileError):
+        return [f"{glob.escape(str(folder))}/*.{ending}" for folder in module_folders(directory)
+                for ending in ("json", "safetensors")]
+    return []
+
+
+def _fetched(
+    name: str, revision: str | None, listing: ModelInfo, place: Path, has_bars: bool, files: list[str],
+    not_files: list[str],
+) -> Path:
+    """Downloads a model's files, and returns the directory."""
+    needs_library = _fetch_blobs(name, listing, place, has_bars, files, not_files)
+    bars = download.bar_class(has_bars and needs_library, threading.Event())
+    return Path(snapshot_download(name, revision=revision, cache_dir=place, allow_patterns=files,
+                                  ignore_patterns=not_files, tqdm_class=bars))
 
 
 def _cached(

@@ -102,6 +102,8 @@ class StreamCall(Call, Generic[AnyReply]):
         """The id of the last event that has come; the answer's name before the first."""
         self._kind = kind
         self._token_id_of = token_id_of
+        self._model: dict[str, str] = {}
+        """The header that names the model that answers, if its server has several and the name was an alias."""
         self._ids: list[str] | None = []
         self._has_begun = False
 
@@ -111,7 +113,7 @@ class StreamCall(Call, Generic[AnyReply]):
         if self.last_event_id is None:
             return {**super().headers, "accept": "text/event-stream"}
         headers = {"content-type": "application/json", "accept": "text/event-stream",
-                   "last-event-id": self.last_event_id}
+                   "last-event-id": self.last_event_id, **self._model}
         if self._ids:
             headers["penstock-output-ids"] = _longest_list(self._ids)
         return headers
@@ -123,6 +125,7 @@ class StreamCall(Call, Generic[AnyReply]):
             raise self._judged(error_of_body(body, status))
         if (name := headers.get("penstock-answer")) is not None and self.last_event_id is None:
             self.answer = self.last_event_id = name
+            self._model = {"penstock-model": headers["penstock-model"]} if "penstock-model" in headers else {}
 
     def take(self, event: ServerEvent) -> AnyReply | None:
         """Takes an event: returns what it tells, None for none of the answer's. Raises as `begin` does."""

@@ -4,7 +4,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from typing import Self
 
-MUST_BE_EQUAL = frozenset({"vocab_size", "eos_token_ids", "context_length", "takes_adapters"})
+from penstock.contract.pooling import GENERATES, Task
+
+MUST_BE_EQUAL = frozenset({"vocab_size", "eos_token_ids", "context_length", "takes_adapters", "tasks", "is_whole",
+                           "pools_last", "vector_size", "pooling", "labels", "activation", "token_vector_size",
+                           "pad_token_ids"})
 """The facts in which no two groups of a router may differ."""
 
 
@@ -22,7 +26,12 @@ class Facts:
     model, native or transformers, and `keeps_bits` whether it was seen to keep the bit contract. `takes_adapters` says
     whether adapters (LoRA) can be loaded. `draft_context` is how many tokens of a sequence the draft model takes; 0 if
     there is none. `group` is the group's name; that of a launcher's own is empty. `num_stages` is how many parts of the
-    group compute a step one after the other, each its layers.
+    group compute a step one after the other, each its layers. `tasks` are the model's. One that `is_whole`
+    computes each text in one step, without blocks. One that `pools_last` makes vectors and scores of the last token
+    alone. `vector_size` counts the numbers of a vector, `token_vector_size` those of one token's, and `pooling` names
+    how the tokens' vectors become one.
+    `labels` name the classes that a text is scored for, and `activation` what makes the scores shown of the raw ones.
+    No text is scored by one of `pad_token_ids` at its end, but by the token before.
     """
 
     model_id: str
@@ -47,6 +56,15 @@ class Facts:
     draft_context: int = 0
     group: str = ""
     num_stages: int = 1
+    tasks: frozenset[Task] = GENERATES
+    is_whole: bool = False
+    pools_last: bool = False
+    vector_size: int = 0
+    pooling: str = ""
+    labels: tuple[str, ...] = ()
+    activation: str = ""
+    token_vector_size: int = 0
+    pad_token_ids: frozenset[int] = frozenset()
 
     @property
     def bits(self) -> tuple[str, ...]:
@@ -96,7 +114,7 @@ class Facts:
     @property
     def shares_prefixes(self) -> bool:
         """Whether a sequence may begin with blocks of another: what they hold is all that is computed of its tokens."""
-        return not self.num_states
+        return not self.num_states and not self.is_whole and (self.pools_last or Task.GENERATE in self.tasks)
 
     @property
     def has_gpus(self) -> bool:

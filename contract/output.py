@@ -8,3 +8,4 @@ class Output(Enum):
 
     NONE = 0
     SAMPLE = 1
+    POOL = 2

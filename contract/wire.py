@@ -13,6 +13,7 @@ from penstock.contract.ids import Ids
 from penstock.contract.initial_state import InitialState
 from penstock.contract.output import Output
 from penstock.contract.plan import Plan
+from penstock.contract.pooling import GENERATES, Task, encode_tasks
 from penstock.contract.row import Row
 from penstock.contract.row_result import OtherResult, RowResult, TopLogprobs
 from penstock.contract.sampling import Sampling
@@ -37,9 +38,17 @@ def _decode_ids(message: Any, name: str) -> Ids:
 def _decode_output(message: Any, name: str) -> Output:
     number = getattr(message, name)
     if number not in _OUTPUTS:
-        raise ValueError(f".{name} is {number}, known are "
-                         f"{' and '.join(f'{each.name} ({each.value})' for each in Output)}")
+        *known, last = (f"{each.name} ({each.value})" for each in Output)
+        raise ValueError(f".{name} is {number}, known are {', '.join(known)} and {last}")
     return _OUTPUTS[number]
+
+
+def _decode_tasks(message: Any, name: str) -> frozenset[Task]:
+    names = set(getattr(message, name))
+    if unknown := names - {each.value for each in Task}:
+        raise ValueError(f".{name} has {', '.join(sorted(unknown))}, known are "
+                         f"{', '.join(each.value for each in Task)}")
+    return frozenset(map(Task, names)) or GENERATES
 
 
 def _encode_top_logprobs(top: TopLogprobs) -> shard_pb2.TopLogprobs:
@@ -85,13 +94,14 @@ def names_of(dataclass: Any) -> list[str]:
 _OUTPUTS = {each.value: each for each in Output}
 IDS = Kind(_encode_ids, _decode_ids)
 NUMBERS = Kind(lambda numbers: numbers, lambda message, name: tuple(getattr(message, name)))
-"""Repeated numbers, which are a tuple."""
+"""Repeated numbers or texts, which are a tuple."""
 MAP = Kind(lambda values: values, _decode_map)
 """Values by name."""
 TOPS = parts(_encode_top_logprobs, _decode_top_logprobs)
 
-FACTS = Codec(Facts, names_of(Facts), shard_pb2.Facts, eos_token_ids=Kind(
-    sorted, lambda message, name: frozenset(getattr(message, name))))
+SET = Kind(sorted, lambda message, name: frozenset(getattr(message, name)))
+FACTS = Codec(Facts, names_of(Facts), shard_pb2.Facts, eos_token_ids=SET, pad_token_ids=SET, labels=NUMBERS,
+              tasks=Kind(encode_tasks, _decode_tasks))
 LIMITS = Codec(StreamLimits, names_of(StreamLimits), shard_pb2.StreamLimits)
 SAMPLING = Codec(Sampling, names_of(Sampling), shard_pb2.Sampling, bias_ids=IDS, bias_values=NUMBERS, banned_ids=IDS,
                  allowed_ids=IDS, bad_word_ids=IDS, bad_word_lengths=NUMBERS)

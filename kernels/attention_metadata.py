@@ -25,6 +25,7 @@ class AttentionMetadata:
     counts: Tensor  # int32 [S], tokens of each sequence
     slots: Tensor | None = None  # int32 [S], where the recurrent state of each sequence is, in models that have one
     adapters: AdapterRows | None = None  # of the tokens, if any of them has one
+    texts: Tensor | None = None  # int64 [T], 1 for the tokens of the second text of a pair, 0 for others; None: all 0
     is_decode: bool = False  # known to be one token for each sequence, which saves a GPU a look at the counts
 
     def __post_init__(self) -> None:
@@ -36,6 +37,8 @@ class AttentionMetadata:
         check_tensor(op, "tables", self.tables, (num_sequences, self.tables.shape[1]), torch.int32)
         check_tensor(op, "starts", self.starts, (num_sequences,), torch.int32)
         check_tensor(op, "counts", self.counts, (num_sequences,), torch.int32)
+        if self.texts is not None:
+            check_tensor(op, "texts", self.texts, (len(self.slot_mapping),), torch.int64)
         if self.adapters is not None:
             check_tensor(op, "adapters", self.adapters.groups, (len(self.slot_mapping),), torch.int32)
 
@@ -47,7 +50,7 @@ class AttentionMetadata:
 
     @cached_property
     def struct(self) -> ctypes.Structure:
-        """Returns the struct that csrc/abi.h declares, which is made once for all layers."""
+        """Returns the struct that csrc/structures.h declares, which is made once for all layers."""
         return native.structure("AttentionMetadata")(
             num_tokens=len(self.positions), num_sequences=len(self.starts), max_blocks=self.tables.shape[1],
             positions=address(self.positions), slot_mapping=address(self.slot_mapping), tables=address(self.tables),

@@ -1,5 +1,6 @@
 """Triton's interpreter, which runs a GPU's kernels on the processor, made exact in bits and less slow."""
 
+from dataclasses import replace
 from functools import cache, wraps
 from types import FunctionType
 from typing import Any
@@ -16,6 +17,9 @@ def prepare() -> None:
     from triton.runtime import interpreter
 
     _prepare_language_once(interpreter)
+    _leave_out_unread_checks(interpreter)
+    _know_dtypes(interpreter)
+    _know_shapes(getattr(interpreter.tl, "core", None))
     _compute_bfloat16(interpreter)
     _multiply_in_order(interpreter)
 
@@ -36,6 +40,65 @@ def _prepare_language_once(interpreter: Any) -> None:
         return scope()  # Has changed nothing, so it restores nothing.
 
     interpreter._patch_lang = patch_once
+
+
+def _leave_out_unread_checks(interpreter: Any) -> None:
+    """Lets sums and products of whole numbers be computed once, not a second time in 64 bits to look for an overflow.
+
+    What the second says is dropped unless the interpreter debugs. It makes such a sum six times as long.
+    """
+    builder: Any = getattr(interpreter, "interpreter_builder", None)
+    options: Any = getattr(builder, "options", None)
+    if getattr(options, "sanitize_overflow", False) and not getattr(options, "debug", True):
+        builder.options = replace(options, sanitize_overflow=False)
+
+
+def _know_dtypes(interpreter: Any) -> None:
+    """Lets the interpreter look up numpy's name for a dtype, in place of a table of all that it makes for each."""
+    find = getattr(interpreter, "_get_np_dtype", None)
+    if find is None or hasattr(find, "__wrapped__"):
+        return
+    known: dict[str, Any] = {}
+
+    @wraps(find)
+    def find_once(dtype: Any) -> Any:
+        scalar = dtype.scalar
+        if scalar.name not in known:
+            known[scalar.name] = find(scalar)
+        return known[scalar.name]
+
+    interpreter._get_np_dtype = find_once
+
+
+def _know_shapes(core: Any) -> None:
+    """Lets all tensors of one dtype and shape share what describes them, which takes longer to make than their numbers.
+
+    Nothing changes a type or a shape once it is made.
+    """
+    block, tensor = getattr(core, "block_type", None), getattr(core, "tensor", None)
+    if block is None or tensor is None or hasattr(block.__init__, "__wrapped__"):
+        return
+    make_block, make_tensor = block.__init__, tensor.__init__
+    blocks: dict[Any, dict[str, Any]] = {}
+    shapes: dict[str, dict[str, Any]] = {}
+
+    @wraps(make_block)
+    def describe_block(self: Any, element_ty: Any, shape: Any) -> None:
+        sizes = tuple([getattr(size, "value", size) for size in shape])
+        key = element_ty.name, getattr(element_ty, "address_space", None), sizes
+        if key not in blocks:
+            make_block(self, element_ty, shape)
+            blocks[key] = dict(vars(self))
+        vars(self).update(blocks[key])
+
+    @wraps(make_tensor)
+    def describe_tensor(self: Any, handle: Any, type: Any) -> None:
+        if type.name not in shapes:
+            make_tensor(self, handle, type)
+            shapes[type.name] = {name: getattr(self, name) for name in ("numel", "shape")}
+        vars(self).update(shapes[type.name], handle=handle, type=type, dtype=type.scalar)
+
+    block.__init__, tensor.__init__ = describe_block, describe_tensor
 
 
 def _compute_bfloat16(interpreter: Any) -> None:

@@ -1,8 +1,8 @@
 """The compiled kernels of this processor: `library` is what the ops call. It is found and loaded when it is first used,
 which raises ValueError if this processor runs none, OSError if it was not built.
 
-KERNELS_PATH=avx512_bf16 | avx512 | avx2 forces an instruction path; KERNELS_SANITIZED=1 loads what `make sanitize`
-built.
+KERNELS_PATH=amx | avx512_bf16 | avx512 | avx2 forces an instruction path, of which amx is the best of the others and
+tiles beside it, for those linears that ask for them. KERNELS_SANITIZED=1 loads what `make sanitize` built.
 """
 
 import ctypes
@@ -20,6 +20,7 @@ from penstock.kernels import build
 
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.int8: 3}
 """DType of csrc/abi.h."""
+TILES = "amx"
 _STACKED = 17
 
 _NEEDS = {
@@ -63,10 +64,25 @@ def load(path: str) -> Library:
     return Library(path)
 
 
+@functools.cache
+def may_use_tiles() -> bool:
+    """Tells whether the processor has tiles, and the system lets this process use them."""
+    found = ctypes.c_int64()
+    load(processor_paths()[0]).may_use_tiles(ctypes.addressof(found))
+    return bool(found.value)
+
+
+def uses_tiles() -> bool:
+    """Tells whether the chosen path has tiles."""
+    return os.environ.get("KERNELS_PATH") in (None, "", TILES) and may_use_tiles()
+
+
 def _chosen_path() -> str:
     paths, name = processor_paths(), os.environ.get("KERNELS_PATH")
     if not paths:
         raise ValueError("the CPU kernels need a processor with AVX2, on Linux")
+    if name == TILES and may_use_tiles():
+        return paths[0]
     if name and name not in paths:
         raise ValueError(f"this processor has no {name}, it runs {', '.join(paths)}")
     return name or paths[0]
@@ -74,7 +90,7 @@ def _chosen_path() -> str:
 
 def _declarations() -> dict[str, list[type]]:
     """Returns the argument types of each function in csrc/abi.h."""
-    found = re.findall(r"\bvoid penstock_(\w+)\(([^)]*)\);", _abi())
+    found = re.findall(r"\bvoid penstock_(\w+)\(([^)]*)\);", _header("abi.h"))
     return {name: [_ctype(argument.strip()) for argument in arguments.split(",")] for name, arguments in found}
 
 
@@ -93,15 +109,16 @@ def stacked(outputs: int, inputs: int, segments: int, parts: Sequence[Tensor]) -
     return torch.tensor([*header, len(parts), *(part.data_ptr() for part in parts)], dtype=torch.int64)
 
 
-def _abi() -> str:
-    return re.sub(r"//.*", "", (build.SOURCES / "abi.h").read_text())
+def _header(name: str) -> str:
+    """Returns a file of csrc without its comments."""
+    return re.sub(r"//.*", "", (build.SOURCES / name).read_text())
 
 
 @functools.cache
 def structure(name: str) -> type[ctypes.Structure]:
-    """Returns a struct of csrc/abi.h as a type of ctypes."""
-    body = re.search(rf"\bstruct {name} {{([^}}]*)}};", _abi())
-    assert body, f"abi.h has no struct {name}"
+    """Returns a struct of csrc/structures.h as a type of ctypes."""
+    body = re.search(rf"\bstruct {name} {{([^}}]*)}};", _header("structures.h"))
+    assert body, f"structures.h has no struct {name}"
     fields = [(field.split()[-1].lstrip("*"), _ctype(field)) for field in body[1].split(";") if field.strip()]
     return type(name, (ctypes.Structure,), {"_fields_": fields})
 

@@ -19,7 +19,8 @@ from penstock.launcher.group_launch import group
 from penstock.launcher.group_options import GROUP_OPTIONS
 from penstock.launcher.launch import serve
 from penstock.launcher.lazy_group import LazyGroup
-from penstock.launcher.option_types import Command
+from penstock.launcher.models_command import models
+from penstock.launcher.option_types import Command, Place, places
 from penstock.launcher.options import OPTIONS
 from penstock.router import logs
 from penstock.system.arguments import InvalidArgument
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 # These import what they measure, change or place, and the launcher imports nothing of them.
 @click.group(cls=LazyGroup, lazy={
     "bench": ("penstock.bench.cli:main", "Measure a server, the engine or kernels."),
+    "plan": ("penstock.bench.planning.command:main", "Plan the machines that a model needs, and what they cost."),
+    "replay": ("penstock.bench.replay.command:main", "Ask for recorded answers again, and compare them."),
     "convert": ("penstock.shard.conversion.command:main", "Make safetensors files of what PyTorch pickled."),
     "run-batch": ("penstock.offline.run_batch:command", "Answer a file of requests, without a server."),
     "ray": ("penstock.cluster.cli:main", "Run groups and routers on a Ray cluster."),
@@ -42,8 +45,10 @@ def main() -> None:
 
 
 main.add_command(Command(
-    "serve", callback=serve, help="Serve MODEL, a directory, a GGUF file or a name on the Hugging Face Hub.",
-    params=[click.Argument(["model_id"], metavar="MODEL", required=False, envvar="MODEL_ID"),
+    "serve", callback=serve, help="Serve MODEL, a directory, a GGUF file or a name on the Hugging Face Hub, or "
+    "several, each as NAME=MODEL.",
+    params=[click.Argument(["model_id"], metavar="[MODEL | NAME=MODEL...]", required=False, envvar="MODEL_ID", nargs=-1,
+                           type=Place(), callback=places),
             *(option for option in OPTIONS if option.name != "model_id")]))
 
 main.add_command(Command(
@@ -53,6 +58,7 @@ main.add_command(Command(
 main.add_command(health.command)
 main.add_command(drain.command)
 main.add_command(roll.command)
+main.add_command(models)
 
 
 def download(model_id: str, **options: Any) -> None:

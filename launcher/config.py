@@ -1,5 +1,6 @@
 """The launcher's settings, parsed and checked once at start."""
 
+import importlib.util
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,8 @@ class LauncherConfig(ServerSettings, RouterVariables):
     """The parts of LOG_LEVEL that say nothing here."""
     unread_variables: tuple[str, ...]
     """The variables of TGI that are set and change nothing here."""
+    served_name: str | None = None
+    """The name of the model, of several."""
     place: GroupPlace | None = None
     """Where a group without a router listens; a server's own shards have sockets."""
 
@@ -54,6 +57,7 @@ class LauncherConfig(ServerSettings, RouterVariables):
         if "listen" in options:
             values["place"] = GroupPlace.from_options(options, values["num_shard"])
         values["max_input_tokens"] = _max_input_tokens(values["max_input_tokens"], values["max_input_length"])
+        _use_other_names(values)
         directives = os.environ.get("LOG_LEVEL", "")
         config = cls(log_level=log_level.level(directives, log_level.ROUTER),
                      launcher_log_level=log_level.level(directives, log_level.LAUNCHER),
@@ -101,6 +105,14 @@ def _max_input_tokens(tokens: int | None, length: int | None) -> int | None:
     return length if tokens is None else tokens
 
 
+def _use_other_names(values: dict[str, Any]) -> None:
+    """Takes the values that were given by TEI's names."""
+    for ours, teis in (("max_batch_prefill_tokens", "max_batch_tokens"), ("max_batch_size", "max_batch_requests")):
+        if values[ours] is not None and values[teis] is not None:
+            raise InvalidArgument(f"`{ours}` and `{teis}` can't be given together: they are one thing")
+        values[ours] = values[teis] if values[ours] is None else values[ours]
+
+
 def _route(variable: str) -> str | None:
     """Returns the route that an environment variable gives, if it gives one."""
     path = os.environ.get(variable) or None
@@ -122,10 +134,46 @@ def _check_access(config: LauncherConfig) -> None:
     if config.data_dir is not None and config.database_url is not None:
         raise InvalidArgument("`data_dir` and `database_url` can't be given together: each says where files and "
                               "batches are kept")
+    _check_cache(config)
+    _check_request_log(config)
     if config.allow_runtime_adapters and not keys:
         raise InvalidArgument("`allow_runtime_adapters` needs an `api_key`, or anybody could load adapters")
     if config.grpc_port is not None and not keys.are_ascii:
         raise InvalidArgument("`api_key` must be ASCII where there is a `grpc_port`: gRPC can send no other")
+
+
+def _check_cache(config: LauncherConfig) -> None:
+    """Checks where answers are to be kept."""
+    place = config.response_cache
+    if place is None:
+        return
+    if place not in ("memory", "sqlite", "postgresql") and not place.startswith(("redis://", "rediss://", "unix://")):
+        raise InvalidArgument("`response_cache` must be memory, sqlite, postgresql, or a URL such as "
+                              f"redis://host:6379/0. Given: {place.partition('://')[0]}")
+    if place == "sqlite" and config.data_dir is None:
+        raise InvalidArgument("`response_cache` sqlite needs a `data_dir`")
+    if place == "postgresql" and config.database_url is None:
+        raise InvalidArgument("`response_cache` postgresql needs a `database_url`")
+    if "://" in place and importlib.util.find_spec("redis") is None:
+        raise InvalidArgument("`response_cache`: Redis's client is not installed: pip install 'penstock[redis]'")
+
+
+def _check_request_log(config: LauncherConfig) -> None:
+    """Checks where records of requests are to be written, and what they must not have."""
+    place = config.request_log
+    if place == "sqlite" and config.data_dir is None:
+        raise InvalidArgument("`request_log` sqlite needs a `data_dir`")
+    if place == "postgresql" and config.database_url is None:
+        raise InvalidArgument("`request_log` postgresql needs a `database_url`")
+    if place not in (None, "sqlite", "postgresql") and not place.endswith(".jsonl"):
+        raise InvalidArgument("`request_log` must be a file that ends with .jsonl, sqlite or postgresql. "
+                              f"Given: {place}")
+    for pattern in config.request_log_redact:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise InvalidArgument(f"`request_log_redact` must be a regular expression: {error}. Given: {pattern}"
+                                  ) from error
 
 
 def _check_wire(config: LauncherConfig) -> None:
@@ -164,6 +212,10 @@ def _check(config: LauncherConfig) -> None:
     """Checks TGI's rules between values, in its words."""
     if config.validation_workers < 1:
         raise InvalidArgument("`validation_workers` must be > 0")
+    if config.default_prompt is not None and config.default_prompt_name is not None:
+        raise InvalidArgument("`default_prompt` and `default_prompt_name` can't be given together")
+    if config.task == "generate" and config.pooling is not None:
+        raise InvalidArgument("`pooling` is not for the task generate, which makes no vectors")
     if config.draft_model_id is not None and not config.speculate:
         raise InvalidArgument("`draft_model_id` needs a `speculate` above 0, the most tokens that it may propose")
     if config.num_shard % config.pipeline_parallel_size:

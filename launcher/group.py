@@ -10,8 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.launcher.nodes import Alone, LostElsewhere, Nodes
-from penstock.launcher.processes import BACKOFF_SECONDS, Cause, Process, Program, started
+from penstock.launcher.processes import BACKOFF_SECONDS, Cause, Process, Program, started_in
 from penstock.launcher.progress_watch import ProgressWatch, followed
+from penstock.launcher.resting import Rest
 from penstock.launcher.shard_memory import ShardMemory
 from penstock.launcher.watch import Watch, watched
 from penstock.router.fleet.errors import FleetError
@@ -62,14 +63,17 @@ class GroupKeeper:
     the same order. The timeouts are in seconds: the first for a step, the second for a shard that loads and makes no
     progress; `on_progress` is called while one makes some. What the shards have in
     `memories` outlives them, unless they may have spoilt it. `tls` protects the connections to them.
-    `nodes` are the other machines that have shards of the group, if there are some.
+    `nodes` are the other machines that have shards of the group, if there are some. `rest` lets shards that are to end
+    rest instead, if it can. One that `is_on_demand` leaves others all memory.
     """
 
     def __init__(
         self, programs: Callable[[], Sequence[Program]], targets: Sequence[str], step_timeout: float,
         startup_timeout: float, memories: Sequence[ShardMemory] = (), on_progress: Callable[[], None] = lambda: None,
-        tls: WireTls | None = None, nodes: Nodes | None = None,
+        tls: WireTls | None = None, nodes: Nodes | None = None, rest: Rest | None = None, is_on_demand: bool = False,
     ) -> None:
+        self._rest = rest
+        self._is_on_demand = is_on_demand
         self._nodes = nodes or Alone()
         self._shards: Sequence[Process] = ()
         self.forgets_drain = False
@@ -103,13 +107,18 @@ class GroupKeeper:
                 return loss
             log.warning("%s, starting all shards again", loss)
             if not loss.is_from_outside:
-                for memory in self._memories:
-                    memory.discard()
+                self._discard()
             is_first = False
             await asyncio.wait([end], timeout=BACKOFF_SECONDS[max(0, num_deaths - 1)])
             if end.done():
-                return None
+                break
+        if self._is_on_demand:
+            self._discard()
         return None
+
+    def _discard(self) -> None:
+        for memory in self._memories:
+            memory.discard()
 
     async def _live(self, end: asyncio.Future[None]) -> Loss | None:
         """Runs all shards once, together with those of other machines. Returns how they were lost, or None after they
@@ -138,8 +147,9 @@ class GroupKeeper:
         if self.forgets_drain:
             self.forgets_drain = self.is_draining = False
         async with AsyncExitStack() as stack:
+            woken = await self._rest.end(stack) if self._rest is not None else ()
             try:
-                shards = [await stack.enter_async_context(started(program)) for program in self._programs()]
+                shards = woken or [await started_in(stack, program) for program in self._programs()]
             except (OSError, InvalidArgument) as error:
                 # What hinders a start may be over soon, and if not, the router has to tell its clients.
                 return _failed_start(error)
@@ -167,13 +177,16 @@ class GroupKeeper:
                 loss = _loss(shards, watches, loads, nodes.lost)
             else:
                 await watching.aclose()  # gRPC would report on stderr that the shards close its connections
+                if self._rest is not None and await self._rest.begin(shards, stack):
+                    return None
                 for shard in shards:
                     shard.send_signal(signal.SIGTERM)
                 await asyncio.wait(ends, timeout=END_SECONDS)
         # Only now is it known how each shard ended: one may have crashed whose end was not the first to be noticed.
         has_crash = any(shard.status is not None and shard.status < 0 and shard.status != -signal.SIGKILL
                         for shard in shards)
-        return loss and replace(loss, is_from_outside=loss.is_from_outside and not has_crash)
+        return loss and replace(loss, is_from_outside=loss.is_from_outside and not has_crash,
+                                is_refusal=loss.is_refusal and not woken)  # those that are started now may do better
 
     def _note_health(self, target: str, health: "Health") -> None:
         if target == self._targets[0]:

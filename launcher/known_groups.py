@@ -81,7 +81,7 @@ async def find(spec: GroupsSpec, tls: WireTls | None) -> tuple[list[KnownGroup],
 @asynccontextmanager
 async def client_of(address: str, tls: WireTls | None) -> "AsyncIterator[ShardClient]":
     """Connects to the shard at an address while the block runs."""
-    child_environment.quiet()
+    child_environment.prepare_grpc()
     # Not at the top, where the import of gRPC would delay the answer to `--help`.
     from penstock.router.fleet.client import ShardClient
 

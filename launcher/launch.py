@@ -7,28 +7,26 @@ import socket
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import click
 
-from penstock.checkpoints.tokenizers.place import tokenizer_of
-from penstock.launcher import draft_model, hub, sigterm, ulimits, without_effect
-from penstock.launcher.adapters import find_all
-from penstock.launcher.config import LauncherConfig
-from penstock.launcher.group import GroupKeeper
+from penstock.launcher import sigterm, ulimits, without_effect
 from penstock.launcher.group_options import refuse_options_of_shards
-from penstock.launcher.hub import Checkpoint
+from penstock.launcher.model_groups import Leaving, ModelGroup, ModelGroups
 from penstock.launcher.option_types import Command
 from penstock.launcher.options import OPTIONS
-from penstock.launcher.programs import group_programs, num_routers, router_programs
+from penstock.launcher.placed_model import Found, PlacedModel
+from penstock.launcher.programs import num_routers, router_programs
+from penstock.launcher.resting import RestingShards
 from penstock.launcher.routers import OwnRouters
-from penstock.launcher.shard_memory import ShardMemory, shard_memories
-from penstock.launcher.socket_folder import SocketFolder, socket_folder
-from penstock.launcher.supervisor import NoGroup, Supervisor
+from penstock.launcher.served_models import ServedModels, served_models
+from penstock.launcher.socket_folder import socket_folder
+from penstock.launcher.supervisor import AnyGroup, NoGroup, Supervisor
 from penstock.router import environment, logs, tls
-from penstock.router.adapters.source import AdapterSource
+from penstock.router.config import ServedModel
+from penstock.router.models.orders import OrderPipe
 from penstock.router.notices import Notice, NoticePipe
 from penstock.system.arguments import InvalidArgument
 
@@ -42,23 +40,25 @@ def serve(**options: Any) -> None:
     """Serve a model with Penstock, by the command line of Text Generation Inference's launcher."""
     if options["groups"] is not None:
         refuse_options_of_shards(click.get_current_context())  # before they are held against one another
-    config = LauncherConfig.from_options(options)
+    models = served_models(click.get_current_context(), options)
+    config = models.first
     logs.configure(config.launcher_log_level, config.json_output)
     without_effect.tell(click.get_current_context(), config.unread_log_levels, config.unread_variables)
     if config.env:
         log.info("Runtime environment:\n%s", environment.describe())
-    sys.exit(launch(config))
+    sys.exit(launch(models))
 
 
 main = click.version_option(package_name="penstock", message="%(prog)s %(version)s")(
     Command("text-generation-launcher", params=[*OPTIONS], callback=serve, help=serve.__doc__))
 
 
-def launch(config: LauncherConfig) -> int:
-    """Finds the model and runs the group until it ends; returns the exit code.
+def launch(models: ServedModels) -> int:
+    """Finds the models and runs their groups until they end; returns the exit code.
 
-    Raises InvalidArgument if the group can't be started.
+    Raises InvalidArgument if a group can't be started.
     """
+    config = models.first
     ulimits.check(config)
     if config.api_key_file is not None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a router, which will read the file
@@ -66,44 +66,65 @@ def launch(config: LauncherConfig) -> int:
         listener = stack.enter_context(bind("port", config.hostname, config.port))
         if config.grpc_port is not None:
             bind("grpc_port", config.hostname, config.grpc_port).close()
-        if config.master_port is not None and config.num_shard > 1:
-            bind("master_port", config.master_addr, config.master_port).close()
+        for each in (config, *(other.config for other in models.others)):
+            if each.master_port is not None and each.num_shard > 1:
+                bind("master_port", each.master_addr, each.master_port).close()
         tls.server_context(config)
-        found = hub.find(config.model_id, config.revision, config.huggingface_hub_cache,
-                         logs.has_bars(config.json_output), needs_weights=config.groups is None)
-        draft = draft_model.find(config, logs.has_bars(config.json_output))
-        adapters = find_all(config.lora_adapters, config.model_id, config.huggingface_hub_cache,
-                            logs.has_bars(config.json_output))
+        own = [] if models.is_gateway else [Found.find(config)]
+        found = [Found.find(other.config) for other in models.others]
         sigterm.unwind()
         folder = stack.enter_context(socket_folder(config.shard_uds_path, config.num_shard))
-        checkpoint = stack.enter_context(hub.in_directory(found, folder.path))
-        checkpoint = replace(checkpoint, tokenizer=tokenizer_of(checkpoint.path), draft=draft)
-        if draft is not None and checkpoint.tokenizer is not None:
-            draft_model.check_tokens(draft, checkpoint.tokenizer)
-        memories = stack.enter_context(shard_memories(0 if config.groups else config.num_shard))
-        if config.groups is None:
-            log.info("Starting %d shard%s of %s", config.num_shard, "s" * (config.num_shard > 1), config.model_id)
-        else:
-            log.info("Serving %s by the groups of %s", config.model_id, config.groups)
-        return asyncio.run(_supervise(config, checkpoint, adapters, folder, listener, memories))
+        first = stack.enter_context(own[0].placed(folder)) if own else PlacedModel.nowhere(config, folder)
+        others = [stack.enter_context(each.placed_below(folder.path / f"model-{number}"))
+                  for number, each in enumerate(found, 1)]
+        check_memory(models, first, others)
+        return asyncio.run(_supervise(models, first, others, listener))
+
+
+def check_memory(models: ServedModels, first: PlacedModel, others: Sequence[PlacedModel]) -> None:
+    """Raises InvalidArgument if a model can never be loaded beside the first and those that are pinned."""
+    most = models.first.max_model_memory
+    if most is None:
+        return
+    always = first.num_bytes + sum(
+        placed.num_bytes for served, placed in zip(models.others, others, strict=True) if served.is_pinned)
+    for served, placed in zip(models.others, others, strict=True):
+        needed = always + (0 if served.is_pinned else placed.num_bytes)
+        if needed > most:
+            raise InvalidArgument(f"`max_model_memory` must be >= {needed} bytes, for {placed.config.served_name} and "
+                                  f"the models that are always loaded. Given: {most}")
 
 
 async def _supervise(
-    config: LauncherConfig, checkpoint: Checkpoint, adapters: Sequence[AdapterSource], folder: SocketFolder,
-    listener: socket.socket, memories: Sequence[ShardMemory],
+    models: ServedModels, first: PlacedModel, others: Sequence[PlacedModel], listener: socket.socket
 ) -> int:
     """Runs the processes until they are to end; returns the exit code."""
+    config = models.first
     with ExitStack() as stack:
         notices = [stack.enter_context(closing(NoticePipe())) for _ in range(num_routers(config))]
-        sockets = [folder.socket(rank) for rank in config.ranks]
-        group = NoGroup() if config.groups else GroupKeeper(
-            group_programs(config, checkpoint, folder, memories), [f"unix:{path}" for path in sockets],
-            config.step_timeout, config.startup_timeout, memories,
-            on_progress=partial(_tell_all, notices, Notice.LOADING))
-        programs = router_programs(
-            config, checkpoint, folder, listener.fileno(), [each.fd for each in notices], adapters)
+        group: AnyGroup = NoGroup() if models.is_gateway else first.group(partial(_tell_all, notices, Notice.LOADING))
+        several: dict[str, Any] = {}
+        if models.are_several:
+            orders = stack.enter_context(closing(OrderPipe()))
+            groups: dict[str, ModelGroup] = {}
+            leaving = Leaving()
+            resting = None if config.keep_weights is None else RestingShards(config.keep_weights)
+            served: list[ServedModel] = []
+            for settings, placed in zip(models.others, others, strict=True):
+                pipe = stack.enter_context(closing(NoticePipe()))
+                name = str(placed.config.served_name)
+                keeper = placed.group(partial(pipe.send, Notice.LOADING), resting, is_on_demand=True)
+                groups[name] = ModelGroup(name, keeper, pipe, leaving)
+                served.append(ServedModel(config=placed.router(pipe.fd), is_pinned=settings.is_pinned,
+                                          keep_alive=settings.keep_alive))
+            group = ModelGroups(group, groups, orders, resting)
+            several = {"others": tuple(served), "aliases": models.aliases, "shadows": models.shadows,
+                       "orders_fd": orders.fd, "elsewhere": models.elsewhere, "fallbacks": models.fallbacks,
+                       "is_gateway": models.is_gateway, "pipelines": models.pipelines, "num_bytes": first.num_bytes}
         routers = OwnRouters(
-            programs, listener, notices, drain_timeout=config.graceful_termination_timeout,
+            router_programs(config, first.checkpoint, first.folder, listener.fileno(), [each.fd for each in notices],
+                            first.adapters, **several),
+            listener, notices, drain_timeout=config.graceful_termination_timeout,
             startup_timeout=config.startup_timeout, silence_limit=max(config.step_timeout, LEAST_SILENCE_SECONDS),
             can_reload=config.api_key_file is not None)
         return await Supervisor(group, routers).run()

@@ -22,7 +22,7 @@ POLL_SECONDS, CALL_SECONDS = 0.1, 2.0
 
 async def drain(target: str, tls: WireTls | None, seconds: float) -> None:
     """Has a group drain and waits until it is empty, for so many seconds at most, or until it can't be asked."""
-    child_environment.quiet()
+    child_environment.prepare_grpc()
     # Not at the top, where the import of gRPC would delay the answer to `--help`.
     from penstock.router.fleet.client import ShardClient
 

@@ -1,5 +1,6 @@
 """The kinds of options on the launcher's command line."""
 
+import re
 import textwrap
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,24 @@ from penstock.system.settings import REST
 
 NOTES = "penstock.notes"
 """The key in `click.Context.meta` of the sentences to log once logging is set up."""
+
+
+class Place(click.types.StringParamType):
+    """A directory, a file or a name, of which an environment variable has one alone, whatever blanks are in it."""
+
+    def split_envvar_value(self, rv: str) -> list[str]:
+        return [rv]
+
+
+NAMED = re.compile(r"([^/=]+)=(.+)")
+"""NAME=PLACE; what has a `/` before the `=` is a place."""
+
+
+def places(context: click.Context, option: click.Parameter, value: tuple[str, ...]) -> str | tuple[str, ...] | None:
+    """Returns all places, or one, if there is one: the only one, or of an option that is given again and has no names
+    the last, as of any option."""
+    is_again = isinstance(option, click.Option) and not any(NAMED.fullmatch(place) for place in value)
+    return value if len(value) > 1 and not is_again else next(reversed(value), None)
 
 
 class Option(click.Option):

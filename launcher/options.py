@@ -13,7 +13,7 @@ from annotated_types import Ge, Gt, Lt
 from click.core import ParameterSource
 
 from penstock.launcher import otel
-from penstock.launcher.option_types import Noted, Option, Unsupported, note
+from penstock.launcher.option_types import Noted, Option, Place, Unsupported, note, places
 from penstock.router.fleet import groups_spec
 from penstock.router.fleet.groups_spec import GroupsSpec
 from penstock.system.arguments import InvalidArgument
@@ -59,9 +59,11 @@ def _groups(context: click.Context, option: click.Parameter, value: str | None) 
     return value
 
 
+MORE: dict[str, dict[str, Any]] = {"model_id": {"multiple": True, "type": Place()}}
+"""The attributes of options that do not follow from the types of their settings."""
 CALLBACKS: dict[str, Callable[..., Any]] = {
-    "hostname": _hostname, "cors_allow_origin": _origins, "groups": _groups, "otlp_endpoint": otel.endpoint,
-    "otlp_service_name": otel.service_name}
+    "model_id": places, "hostname": _hostname, "cors_allow_origin": _origins, "groups": _groups,
+    "otlp_endpoint": otel.endpoint, "otlp_service_name": otel.service_name}
 """The functions that make, and check, the values of some settings, beyond their types."""
 
 
@@ -75,7 +77,8 @@ def options_of(settings_class: type[Any]) -> Iterator[Option]:
         default = {} if each.default in (None, (), "") else {"default": each.default}
         callback = {"callback": CALLBACKS[each.name]} if each.name in CALLBACKS else {}
         names = f"--{each.name.replace('_', '-')} {said.short or ''}"
-        yield Option(names, said.group, said.help, **{**_attributes(hint), **default, **callback, **said.attributes})
+        yield Option(names, said.group, said.help, **{
+            **_attributes(hint), **default, **callback, **said.attributes, **MORE.get(each.name, {})})
 
 
 def _attributes(hint: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import shlex
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -54,6 +54,8 @@ class Process:
         """How many signs it has given."""
         self.is_ready = False
         """Whether it has told that it can do its work; once `ended` is done, whether it ever told so."""
+        self.resting = asyncio.Event()
+        """Is set while it rests."""
         self._process = process
         self._errors = errors
         self._signs = signs
@@ -65,6 +67,10 @@ class Process:
         loop.add_reader(signs, self._hear)
         self.ended = asyncio.create_task(self._end())
         """The task that is done when the process has ended and its last lines are read."""
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     @property
     def status(self) -> int | None:
@@ -102,7 +108,13 @@ class Process:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
-    async def reap(self) -> None:
+    async def close(self) -> None:
+        """Kills the process and all that it has started, and waits for their end."""
+        self.kill()
+        await asyncio.wait([self.ended])
+        await self._reap()
+
+    async def _reap(self) -> None:
         """Takes note of the end of what the process had started, once that is killed and the process has ended itself.
 
         Where the launcher is process 1, as in a container, these have become its children, and would stay zombies.
@@ -126,6 +138,9 @@ class Process:
             signs = os.read(self._signs, REMEMBERED_BYTES)
             self.num_signs += len(signs)
             self.is_ready |= signs.count(Sign.READY) > 0
+            if signs.count(Sign.RESTING):
+                self.is_ready = False
+                self.resting.set()
             if not signs:
                 asyncio.get_running_loop().remove_reader(self._signs)
 
@@ -199,9 +214,14 @@ async def started(program: Program) -> AsyncIterator[Process]:
     try:
         yield process
     finally:
-        process.kill()
-        await asyncio.wait([process.ended])
-        await process.reap()
+        await process.close()
+
+
+async def started_in(stack: AsyncExitStack, program: Program) -> Process:
+    """Runs the program until the stack ends, as `started` does."""
+    process = await _start(program)
+    stack.push_async_callback(process.close)
+    return process
 
 
 async def _start(program: Program) -> Process:

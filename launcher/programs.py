@@ -31,6 +31,7 @@ MAX_ARGUMENT = 131_000
 def group_programs(
     config: LauncherConfig, checkpoint: Checkpoint, folder: SocketFolder, memories: Sequence[ShardMemory],
     is_draining: Callable[[], bool] = lambda: False, start: Callable[[], Start | None] = lambda: None,
+    gives_way: bool = False,
 ) -> Callable[[], Sequence[Program]]:
     """Returns the function that makes the programs of a group, anew for each start: with a rendezvous of their own, in
     a folder where nothing is left of the shards before them. A group that drains goes on draining; one on several
@@ -43,7 +44,8 @@ def group_programs(
         rendezvous = f"tcp://{addresses.joined(config.master_addr, config.master_port or 0)}" if has_port else (
             f"file://{folder.meeting()}")
         held = iter(memories)
-        return [shard_program(config, checkpoint, rank, folder, rendezvous, next(held, None), is_draining(), begun)
+        return [shard_program(config, checkpoint, rank, folder, rendezvous, next(held, None), is_draining(), begun,
+                              gives_way)
                 for rank in config.ranks]
 
     return programs
@@ -51,7 +53,7 @@ def group_programs(
 
 def shard_program(
     config: LauncherConfig, checkpoint: Checkpoint, rank: int, folder: SocketFolder, rendezvous: str,
-    memory: ShardMemory | None = None, is_draining: bool = False, start: Start | None = None,
+    memory: ShardMemory | None = None, is_draining: bool = False, start: Start | None = None, gives_way: bool = False,
 ) -> Program:
     place = config.place
     settings = told_to(Who.SHARD, config) | {
@@ -64,18 +66,21 @@ def shard_program(
         **_meeting(place, start), "rendezvous": rendezvous,
         "max_step_tokens": config.max_batch_prefill_tokens,
         "max_step_rows": max(config.max_batch_size or config.max_concurrent_requests, 1 + config.speculate),
-        "log_level": config.shard_log_level,
+        "log_level": config.shard_log_level, "served_name": config.served_name,
         "made_of": config.model_id if checkpoint.made_of else None,
         "adapter_memory": config.max_adapter_memory if config.takes_adapters else None,
         "parent_pid": os.getpid(),
         # Those of a machine without a launcher would be in the way of the group's next start.
         "orphan_seconds": config.graceful_termination_timeout if start is None else None,
         "memory_fd": memory.fd if memory else None,
+        "gives_way": gives_way or None,
+        "may_rest": config.keep_weights is not None or None,
         "keeps_folder": folder.was_there or None,
         "has_bars": logs.has_bars(config.json_output) or None,
     }
     given = {name: value for name, value in settings.items() if value is not None}
-    program = program_of(f"shard {rank}", "shard", ["--config", json.dumps(given, default=str)])
+    of_model = f" of {config.served_name}" if config.served_name else ""
+    program = program_of(f"shard {rank}{of_model}", "shard", ["--config", json.dumps(given, default=str)])
     return replace(program, environment=child_environment.for_shard(),
                    fds=[folder.lock_fd, *([memory.fd] if memory else [])])
 
@@ -90,11 +95,12 @@ def _meeting(place: GroupPlace | None, start: Start | None) -> dict[str, Any]:
 
 def router_programs(
     config: LauncherConfig, checkpoint: Checkpoint, folder: SocketFolder, listen_fd: int, notices_fds: Sequence[int],
-    adapters: Sequence[AdapterSource] = (),
+    adapters: Sequence[AdapterSource] = (), **more: Any,
 ) -> list[Program]:
     """Makes the router's program, and those of the processes that answer clients beside it, if it does not do so
-    itself; each has one of `notices_fds`. Raises InvalidArgument if there are too many adapters."""
-    router = router_config(config, checkpoint, folder, listen_fd, notices_fds[0], adapters)
+    itself; each has one of `notices_fds`. `more` are settings that other routers do not have. Raises InvalidArgument if
+    there are too many adapters."""
+    router = router_config(config, checkpoint, folder, listen_fd, notices_fds[0], adapters, **more)
     if config.api_workers == 1:
         return [_router_program("the router", router)]
     router = replace(router, engine_socket=folder.engine_socket, metrics_folder=folder.metrics)
@@ -111,24 +117,28 @@ def num_routers(config: LauncherConfig) -> int:
 
 def router_config(
     config: LauncherConfig, checkpoint: Checkpoint, folder: SocketFolder, listen_fd: int, notices_fd: int,
-    adapters: Sequence[AdapterSource] = (),
+    adapters: Sequence[AdapterSource] = (), **more: Any,
 ) -> RouterConfig:
-    """Makes the settings of a router; file descriptors are -1 where it is no process of its own."""
+    """Makes the settings of a router, of which `more` are some that others do not have; file descriptors are -1 where
+    it is no process of its own."""
     return config.for_router(
         model_dir=checkpoint.path, tokenizer_json=checkpoint.tokenizer or checkpoint.path / TOKENIZER,
         revision=checkpoint.revision, made_of=config.model_id if checkpoint.made_of else None,
         shard_sockets=[] if config.groups else [f"unix:{folder.socket(rank)}" for rank in config.ranks],
         folder=folder.path, keeps_folder=folder.was_there, listen_fd=listen_fd, notices_fd=notices_fd,
-        adapters=tuple(adapters))
+        adapters=tuple(adapters), served_name=config.served_name, **more)
 
 
 def _router_program(name: str, router: RouterConfig) -> Program:
     settings = router.to_json()
     if len(settings.encode()) > MAX_ARGUMENT:
         raise InvalidArgument(f"`lora_adapters`: {len(router.adapters)} adapters are more than a command line can hold "
-                              "with their paths; load some later, with --allow-runtime-adapters")
+                              "with their paths; load some later, with --allow-runtime-adapters" if not router.others
+                              else f"`models`: {1 + len(router.others)} models are more than a command line can hold")
     program = program_of(name, "router", ["--config", settings])
-    return replace(program, environment=router.environment, fds=[router.listen_fd, router.notices_fd])
+    others = [other.config.notices_fd for other in router.others]
+    fds = [router.listen_fd, router.notices_fd, *others, *([router.orders_fd] if router.orders_fd >= 0 else [])]
+    return replace(program, environment=router.environment, fds=fds)
 
 
 def program_of(name: str, module: str, arguments: Sequence[str]) -> Program:

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from penstock.system.arguments import InvalidArgument
-from penstock.system.leftovers import ENGINE_SOCKET, METRICS_FOLDER
+from penstock.system.leftovers import ALIASES_FILE, ENGINE_SOCKET, METRICS_FOLDER
 
 MAX_PATH_BYTES = 107
 """The longest path of a socket (unix(7))."""
@@ -66,6 +66,8 @@ class SocketFolder:
     def forget_routers(self) -> None:
         """Removes the files that the processes of an ended router have left."""
         self.engine_socket.unlink(missing_ok=True)
+        for file in self.path.glob(f"{ALIASES_FILE}*"):
+            file.unlink(missing_ok=True)
         shutil.rmtree(self.metrics, ignore_errors=True)
 
     def _lock(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol, TypeVar
 
-from penstock.launcher.group import GroupKeeper
+from penstock.launcher.group import Loss
 from penstock.launcher.processes import Cause
 from penstock.system.arguments import USAGE_ERROR
 
@@ -22,6 +22,14 @@ class NoGroup:
     async def keep(self, end: asyncio.Future[None]) -> None:
         """Waits until `end` is done."""
         await asyncio.wait([end])
+
+
+class AnyGroup(Protocol):
+    """The shards that a launcher keeps running, those of one group or of several."""
+
+    async def keep(self, end: asyncio.Future[None]) -> Loss | None:
+        """Runs them until `end` is done. Returns how they were lost, if to go on is of no use."""
+        ...
 
 
 class Routers(Protocol):
@@ -46,7 +54,7 @@ class Supervisor:
     started again.
     """
 
-    def __init__(self, group: GroupKeeper | NoGroup, routers: Routers) -> None:
+    def __init__(self, group: "AnyGroup", routers: Routers) -> None:
         self._group = group
         self._routers = routers
         self._stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()

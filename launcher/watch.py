@@ -106,7 +106,7 @@ async def watched(
 ) -> AsyncIterator[Watch]:
     """Watches the shard at a gRPC address while the block runs. `is_ready` tells whether it has said that it listens:
     it may hang, or its socket be gone, before it is first asked. `on_health` is called with what it answers."""
-    child_environment.quiet()
+    child_environment.prepare_grpc()
     # Not at the top, where the import of gRPC would delay the answer to `--help`.
     from penstock.router.fleet.client import ShardClient
 

@@ -36,6 +36,24 @@ TABLE = (
     WithoutEffect("max_adapter_memory", lambda values: "lora_adapters" in values and not (
                       values["lora_adapters"] or values.get("allow_runtime_adapters")),
                   "there are no adapters without --lora-adapters or --allow-runtime-adapters"),
+    WithoutEffect("response_cache_size", lambda values: not values["response_cache"],
+                  "no answers are kept without --response-cache"),
+    WithoutEffect("response_cache_size", lambda values: "://" in (values["response_cache"] or ""),
+                  "Redis keeps as much as its own maxmemory says"),
+    WithoutEffect("response_cache_age", lambda values: not values["response_cache"],
+                  "no answers are kept without --response-cache"),
+    WithoutEffect("response_cache_shared", lambda values: not values["response_cache"],
+                  "no answers are kept without --response-cache"),
+    WithoutEffect("response_cache_shared", lambda values: not (values["api_key"] or values["api_key_file"]),
+                  "without --api-key all clients have them in common"),
+    *(WithoutEffect(f"request_log_{name}", lambda values: not values["request_log"],
+                    "no records are written without --request-log")
+      for name in ("content", "redact", "sample", "rotate")),
+    WithoutEffect("request_log_redact", lambda values: bool(values["request_log"]) and (
+                      values["request_log_content"] != "texts"),
+                  "records have no texts without --request-log-content texts"),
+    WithoutEffect("request_log_rotate", lambda values: values["request_log"] in ("sqlite", "postgresql"),
+                  "a database is not rotated"),
     WithoutEffect("otlp_service_name", lambda values: not values["otlp_endpoint"],
                   "nothing is traced without --otlp-endpoint"),
     WithoutEffect("cors_allow_origin", lambda values: "*" in values["cors_allow_origin"] and len(
@@ -56,6 +74,9 @@ TABLE = (
     WithoutEffect("max_batch_size", lambda values: values["max_batch_prefill_tokens"] is not None and (
                       values["max_batch_size"] >= values["max_batch_prefill_tokens"]),
                   "a step of --max-batch-prefill-tokens {max_batch_prefill_tokens} has room for fewer sequences"),
+    *(WithoutEffect(option, lambda values: not (values["models"] or values["model_repository"]),
+                    "without --models or --model-repository there is one model, which is always loaded")
+      for option in ("max_model_memory", "max_load_wait", "model_keep_alive", "keep_weights")),
     # Of `penstock group` alone:
     WithoutEffect("max_concurrent_requests", lambda values: "nnodes" in values and bool(values["max_batch_size"]),
                   "a group runs up to --max-batch-size {max_batch_size} sequences at once, and takes no requests"),
@@ -105,4 +126,4 @@ def _names(values: Values) -> Iterator[str]:
 
 def _is_here(name: str) -> bool:
     """Returns whether a model's name is the path of a directory or a file."""
-    return hub.path_of(name).exists()
+    return bool(name) and hub.path_of(name).exists()

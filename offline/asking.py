@@ -64,8 +64,7 @@ class Asked:
         self.collector = Collector(question.request_id, question.prompt, question.params, service.tokenizer,
                                    question.lora_request)
         try:
-            adapter = None if question.lora_request is None else await _adapter(
-                session, service, question.lora_request)
+            adapter = await adapter_named(session, service, question.lora_request)
             spec = spec_of(question.prompt, question.params, service, question.seed, adapter,
                            question.priority, question.beams)
             with Asking(service) as asking:
@@ -83,8 +82,11 @@ class Asked:
         return self.collector.output()
 
 
-async def _adapter(session: Session, service: Service, asked: LoRARequest) -> str:
-    """Returns the name of an adapter, which is added to those that are known if it is not. Raises ValueError."""
+async def adapter_named(session: Session, service: Service, asked: LoRARequest | None) -> str | None:
+    """Returns the name of an adapter, which is added to those that are known if it is not; None for none. Raises
+    ValueError."""
+    if asked is None:
+        return None
     if not service.allows_runtime_adapters:
         raise ValueError("`lora_request` needs an LLM that was made with `enable_lora=True`")
     known = next((source for source in service.adapters if source.name == asked.lora_name), None)

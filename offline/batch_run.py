@@ -20,7 +20,7 @@ from penstock.router.batches.answers import LineAnswer, answer_patiently, id_of,
 from penstock.router.batches.lines import Line, LineError, RawLine, raw_lines, read_line, repeated
 from penstock.router.errors import GenerationError
 from penstock.router.generation.identity import MAX_KEY
-from penstock.router.generation.service import Services
+from penstock.router.generation.services import Services
 from penstock.router.limits import Limits
 
 OTHER_REQUEST = ("line {number}: there is an answer of this `custom_id` already, to another request or of another "

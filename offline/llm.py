@@ -4,14 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
-from penstock.offline.outputs import BeamSearchOutput, LoRARequest, PromptScore, RequestOutput
+from penstock.offline.outputs import (
+    BeamSearchOutput,
+    ClassificationOutput,
+    ClassificationRequestOutput,
+    EmbeddingOutput,
+    EmbeddingRequestOutput,
+    LoRARequest,
+    Made,
+    PoolingOutput,
+    PoolingRequestOutput,
+    PromptScore,
+    RequestOutput,
+    ScoringOutput,
+    ScoringRequestOutput,
+)
 from penstock.offline.owner import ModelOwner
+from penstock.offline.pooling_params import PoolingParams
 from penstock.offline.sampling_params import BeamSearchParams, SamplingParams
 
 if TYPE_CHECKING:
     from penstock.offline.prompts import PromptType
+    from penstock.router.pooling.pooled import Pooled
 
 Messages = Sequence[Mapping[str, Any]]
 
@@ -69,17 +85,87 @@ class LLM(ModelOwner):
 
         return search(self._model, read_all(prompts), params, lora_request, use_tqdm)
 
-    def score(
-        self, prompts: PromptType | Sequence[PromptType], *, use_tqdm: bool | Callable[..., Any] = False,
+    def embed(
+        self, prompts: PromptType | Sequence[PromptType], *, use_tqdm: bool | Callable[..., Any] = True,
+        pooling_params: PoolingParams | Sequence[PoolingParams] | None = None,
         lora_request: LoRARequest | Sequence[LoRARequest | None] | None = None,
-    ) -> list[PromptScore]:
-        """Returns the logprobs of the prompts' own tokens. A token is generated, too, and dropped: a prompt must leave
-        room for it in the context. (vLLM's `score` compares two texts, by models that are not served here.)"""
+    ) -> list[EmbeddingRequestOutput]:
+        """Returns the vectors of texts, in their order, by a model that makes vectors."""
+        found = self._pool(prompts, "embed", pooling_params, lora_request, use_tqdm)
+        return [self._made(EmbeddingOutput(each.values.tolist()), each.ids) for each in found]
+
+    def classify(
+        self, prompts: PromptType | Sequence[PromptType], *, use_tqdm: bool | Callable[..., Any] = True,
+        pooling_params: PoolingParams | Sequence[PoolingParams] | None = None,
+        lora_request: LoRARequest | Sequence[LoRARequest | None] | None = None,
+    ) -> list[ClassificationRequestOutput]:
+        """Returns the scores of texts for all classes, in their order, by a model that classifies."""
+        found = self._pool(prompts, "classify", pooling_params, lora_request, use_tqdm)
+        return [self._made(ClassificationOutput(each.values.tolist()), each.ids) for each in found]
+
+    def encode(
+        self, prompts: PromptType | Sequence[PromptType],
+        pooling_params: PoolingParams | Sequence[PoolingParams] | None = None, *,
+        use_tqdm: bool | Callable[..., Any] = True,
+        lora_request: LoRARequest | Sequence[LoRARequest | None] | None = None,
+        pooling_task: str = "embed",
+    ) -> list[PoolingRequestOutput[PoolingOutput]]:
+        """Returns the numbers that a `pooling_task` makes of texts: `embed`, `classify`, or `token_embed`, of which
+        each token has some."""
+        found = self._pool(prompts, pooling_task, pooling_params, lora_request, use_tqdm)
+        return [self._made(PoolingOutput([vector.tolist() for vector in each.of_tokens()]
+                                         if pooling_task == "token_embed" else each.values.tolist()), each.ids)
+                for each in found]
+
+    def _pool(self, prompts: Any, task: str, pooling_params: Any, lora_request: Any, use_tqdm: Any) -> list[Pooled]:
+        from penstock.offline.pooling import TASKS, pool
+        from penstock.offline.prompts import read_all
+
+        if task not in TASKS:
+            raise ValueError(f"`pooling_task` must be one of {', '.join(TASKS)}. Given: {task!r:.100}")
+        return pool(self._model, read_all(prompts), TASKS[task], pooling_params, lora_request, use_tqdm)
+
+    def _made(self, outputs: Made, ids: Sequence[int]) -> PoolingRequestOutput[Made]:
+        return PoolingRequestOutput(self._model.next_id(), outputs, [*ids])
+
+    @overload
+    def score(
+        self, data_1: PromptType | Sequence[PromptType], data_2: None = None, *,
+        use_tqdm: bool | Callable[..., Any] = False, pooling_params: None = None,
+        lora_request: LoRARequest | Sequence[LoRARequest | None] | None = None,
+    ) -> list[PromptScore]: ...
+
+    @overload
+    def score(
+        self, data_1: str | Sequence[str], data_2: str | Sequence[str], *,
+        use_tqdm: bool | Callable[..., Any] = False, pooling_params: PoolingParams | None = None,
+        lora_request: LoRARequest | None = None,
+    ) -> list[ScoringRequestOutput]: ...
+
+    def score(
+        self, data_1: Any, data_2: Any = None, *, use_tqdm: bool | Callable[..., Any] = False,
+        pooling_params: PoolingParams | None = None, lora_request: Any = None,
+    ) -> Any:
+        """Returns the scores of pairs of texts, one and many or many and as many: by a model that reranks, or by how
+        alike the vectors of one that makes these are.
+
+        Without `data_2` it returns the logprobs of the own tokens of the prompts `data_1`, by a model that generates. A
+        token is generated, too, and dropped: a prompt must leave room for it in the context.
+        """
+        if data_2 is not None:
+            from penstock.offline.pooling import pairs_of, score
+
+            scored = score(self._model, pairs_of(data_1, data_2), pooling_params or PoolingParams(), lora_request,
+                           use_tqdm)
+            ids = [each.ids for each in scored.made_of] if scored.is_of_pairs else [()] * len(scored.scores)
+            return [self._made(ScoringOutput(each), own) for each, own in zip(scored.scores, ids, strict=True)]
         from penstock.offline.batch import answer, scores
         from penstock.offline.prompts import read_all
 
+        if pooling_params is not None:
+            raise ValueError("`pooling_params` are for pairs of texts: give `data_2`, too")
         params = SamplingParams(max_tokens=1, temperature=0, prompt_logprobs=0, detokenize=False)
-        return scores(answer(self._model, read_all(prompts), params, lora_request, None, use_tqdm))
+        return scores(answer(self._model, read_all(data_1), params, lora_request, None, use_tqdm))
 
     def __enter__(self) -> Self:
         return self

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,63 @@ class PromptScore:
     def cumulative_logprob(self) -> float:
         """The logprob of the whole prompt after its first token."""
         return sum(each for each in self.logprobs if each is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingOutput:
+    """The vector of a text."""
+
+    embedding: list[float]
+
+    @property
+    def hidden_size(self) -> int:
+        """How many numbers it has."""
+        return len(self.embedding)
+
+
+@dataclass(frozen=True, slots=True)
+class ClassificationOutput:
+    """The scores of a text, one for each class."""
+
+    probs: list[float]
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes there are."""
+        return len(self.probs)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoringOutput:
+    """The score of a pair of texts."""
+
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class PoolingOutput:
+    """The numbers of a vector or of scores, or a list of them for each token."""
+
+    data: list[float] | list[list[float]]
+
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, slots=True)
+class PoolingRequestOutput(Generic[Made]):
+    """The `outputs` that were made of a text. `prompt_token_ids` are its tokens; there are none of a pair whose vectors
+    were compared."""
+
+    request_id: str
+    outputs: Made
+    prompt_token_ids: list[int]
+    finished: bool = True
+
+
+EmbeddingRequestOutput = PoolingRequestOutput[EmbeddingOutput]
+ClassificationRequestOutput = PoolingRequestOutput[ClassificationOutput]
+ScoringRequestOutput = PoolingRequestOutput[ScoringOutput]
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ class ModelOwner:
     ) -> None:
         """Begins to load the model. Raises TypeError for an argument that is not taken, and ValueError for a value that
         is not; where it waits for the model RuntimeError, too, if that can't be started for another reason."""
-        child_environment.quiet()
+        child_environment.prepare_grpc()
         from penstock.offline.model import Model  # which imports gRPC
 
         self._model = Model(self, {

@@ -52,7 +52,7 @@ def answer(input_file: str, output_file: str, in_order: bool, **options: Any) ->
     logs.configure(config.log_level, json_output=False, has_requests=not config.no_request_logs)
     logs.follow("penstock.launcher", config.launcher_log_level)
     without_effect.tell(context, config.unread_log_levels, config.unread_variables)
-    child_environment.quiet()
+    child_environment.prepare_grpc()
     from penstock.offline.batch_run import Batch, run  # which imports gRPC
 
     try:

@@ -146,7 +146,7 @@ class Session:
         finding = Finding(config)
         stack.push_async_callback(finding.close)
         facts = await finding.first()
-        parts = Parts.made(config, finding, facts, Metrics)
+        parts = Parts.made(config, finding, facts, lambda _, limits: Metrics(limits))
         stack.callback(parts.close)
         self._engine = parts.engine
         await parts.warm()

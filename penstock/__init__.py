@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from penstock.offline.async_llm import AsyncEngineArgs, AsyncLLM
     from penstock.offline.llm import LLM
-    from penstock.offline.outputs import CompletionOutput, Counter, Gauge, Histogram, LoRARequest, RequestOutput
+    from penstock.offline.outputs import (
+        ClassificationRequestOutput,
+        CompletionOutput,
+        Counter,
+        EmbeddingRequestOutput,
+        Gauge,
+        Histogram,
+        LoRARequest,
+        PoolingRequestOutput,
+        RequestOutput,
+        ScoringRequestOutput,
+    )
+    from penstock.offline.pooling_params import PoolingParams
     from penstock.offline.prompts import PromptType, TextPrompt, TokensPrompt
     from penstock.offline.sampling_params import (
         BeamSearchParams,
@@ -18,13 +30,17 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "LLM", "AsyncEngineArgs", "AsyncLLM", "BeamSearchParams", "CompletionOutput", "Counter", "Gauge", "Histogram",
-    "LoRARequest", "PromptType", "RequestOutput", "RequestOutputKind", "SamplingParams", "StructuredOutputsParams",
-    "TextPrompt", "TokensPrompt"]
+    "LLM", "AsyncEngineArgs", "AsyncLLM", "BeamSearchParams", "ClassificationRequestOutput", "CompletionOutput",
+    "Counter", "EmbeddingRequestOutput", "Gauge", "Histogram", "LoRARequest", "PoolingParams", "PoolingRequestOutput",
+    "PromptType", "RequestOutput", "RequestOutputKind", "SamplingParams", "ScoringRequestOutput",
+    "StructuredOutputsParams", "TextPrompt", "TokensPrompt"]
 
 _PLACES = {
     "LLM": "llm", **dict.fromkeys(("AsyncEngineArgs", "AsyncLLM"), "async_llm"),
-    **dict.fromkeys(("CompletionOutput", "Counter", "Gauge", "Histogram", "LoRARequest", "RequestOutput"), "outputs"),
+    **dict.fromkeys(
+        ("ClassificationRequestOutput", "CompletionOutput", "Counter", "EmbeddingRequestOutput", "Gauge", "Histogram",
+         "LoRARequest", "PoolingRequestOutput", "RequestOutput", "ScoringRequestOutput"), "outputs"),
+    "PoolingParams": "pooling_params",
     **dict.fromkeys(("PromptType", "TextPrompt", "TokensPrompt"), "prompts"),
     **dict.fromkeys(("BeamSearchParams", "RequestOutputKind", "SamplingParams", "StructuredOutputsParams"),
                     "sampling_params")}

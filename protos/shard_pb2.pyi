@@ -11,15 +11,17 @@ class Output(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     NONE: _ClassVar[Output]
     SAMPLE: _ClassVar[Output]
+    POOL: _ClassVar[Output]
 NONE: Output
 SAMPLE: Output
+POOL: Output
 
 class DescribeRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class Facts(_message.Message):
-    __slots__ = ("model_id", "dtype", "kv_dtype", "block_size", "num_blocks", "vocab_size", "eos_token_ids", "context_length", "rank", "world_size", "answers", "numerics", "kv_groups", "weights_digest", "step_tokens", "memory_id", "first_blocks", "num_states", "implementation", "keeps_bits", "takes_adapters", "draft_context", "group", "shards_here", "num_stages", "settings_digest")
+    __slots__ = ("model_id", "dtype", "kv_dtype", "block_size", "num_blocks", "vocab_size", "eos_token_ids", "context_length", "rank", "world_size", "answers", "numerics", "kv_groups", "weights_digest", "step_tokens", "memory_id", "first_blocks", "num_states", "implementation", "keeps_bits", "takes_adapters", "draft_context", "group", "shards_here", "num_stages", "settings_digest", "tasks", "is_whole", "pools_last", "vector_size", "pooling", "labels", "activation", "token_vector_size", "pad_token_ids")
     MODEL_ID_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     KV_DTYPE_FIELD_NUMBER: _ClassVar[int]
@@ -46,6 +48,15 @@ class Facts(_message.Message):
     SHARDS_HERE_FIELD_NUMBER: _ClassVar[int]
     NUM_STAGES_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    IS_WHOLE_FIELD_NUMBER: _ClassVar[int]
+    POOLS_LAST_FIELD_NUMBER: _ClassVar[int]
+    VECTOR_SIZE_FIELD_NUMBER: _ClassVar[int]
+    POOLING_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    ACTIVATION_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_VECTOR_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAD_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     model_id: str
     dtype: str
     kv_dtype: str
@@ -72,7 +83,16 @@ class Facts(_message.Message):
     shards_here: int
     num_stages: int
     settings_digest: str
-    def __init__(self, model_id: _Optional[str] = ..., dtype: _Optional[str] = ..., kv_dtype: _Optional[str] = ..., block_size: _Optional[int] = ..., num_blocks: _Optional[int] = ..., vocab_size: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., context_length: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., answers: _Optional[bool] = ..., numerics: _Optional[str] = ..., kv_groups: _Optional[int] = ..., weights_digest: _Optional[str] = ..., step_tokens: _Optional[int] = ..., memory_id: _Optional[str] = ..., first_blocks: _Optional[int] = ..., num_states: _Optional[int] = ..., implementation: _Optional[str] = ..., keeps_bits: _Optional[bool] = ..., takes_adapters: _Optional[bool] = ..., draft_context: _Optional[int] = ..., group: _Optional[str] = ..., shards_here: _Optional[int] = ..., num_stages: _Optional[int] = ..., settings_digest: _Optional[str] = ...) -> None: ...
+    tasks: _containers.RepeatedScalarFieldContainer[str]
+    is_whole: bool
+    pools_last: bool
+    vector_size: int
+    pooling: str
+    labels: _containers.RepeatedScalarFieldContainer[str]
+    activation: str
+    token_vector_size: int
+    pad_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, model_id: _Optional[str] = ..., dtype: _Optional[str] = ..., kv_dtype: _Optional[str] = ..., block_size: _Optional[int] = ..., num_blocks: _Optional[int] = ..., vocab_size: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., context_length: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., answers: _Optional[bool] = ..., numerics: _Optional[str] = ..., kv_groups: _Optional[int] = ..., weights_digest: _Optional[str] = ..., step_tokens: _Optional[int] = ..., memory_id: _Optional[str] = ..., first_blocks: _Optional[int] = ..., num_states: _Optional[int] = ..., implementation: _Optional[str] = ..., keeps_bits: _Optional[bool] = ..., takes_adapters: _Optional[bool] = ..., draft_context: _Optional[int] = ..., group: _Optional[str] = ..., shards_here: _Optional[int] = ..., num_stages: _Optional[int] = ..., settings_digest: _Optional[str] = ..., tasks: _Optional[_Iterable[str]] = ..., is_whole: _Optional[bool] = ..., pools_last: _Optional[bool] = ..., vector_size: _Optional[int] = ..., pooling: _Optional[str] = ..., labels: _Optional[_Iterable[str]] = ..., activation: _Optional[str] = ..., token_vector_size: _Optional[int] = ..., pad_token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class HealthRequest(_message.Message):
     __slots__ = ()

@@ -69,6 +69,7 @@ class Watching(Dense):
     """Plain weights that count what they are multiplied with."""
 
     def __init__(self, inputs: int) -> None:
+        super().__init__()
         self.statistics = Statistics.empty(inputs)
 
     def pack(

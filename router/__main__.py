@@ -12,6 +12,8 @@ from typing import TypeVar
 
 import uvloop
 
+from penstock.contract.facts import Facts
+from penstock.contract.pooling import Task
 from penstock.router import logs
 from penstock.router.app import end_router
 from penstock.router.config import RouterConfig
@@ -24,9 +26,11 @@ from penstock.router.launcher_link import LauncherLink
 from penstock.router.limits import LimitError, Limits
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.metrics.processes import Processes
+from penstock.router.metrics.triton import TritonNames
 from penstock.router.metrics.vllm import VllmNames
+from penstock.router.models.gateway import gateway_service, no_tokenizer
 from penstock.router.notices import giving_signs
-from penstock.router.parts import Parts, given_templates, load_template, load_tokenizer, server_info
+from penstock.router.parts import Parts, given_templates, load_template, load_tokenizer, server_info, text_rules
 from penstock.router.serving import LAST_WORDS_SECONDS, answer, describe
 from penstock.router.text.encoding import TokenizerError
 from penstock.router.text.tokenizer import Tokenizer
@@ -47,7 +51,7 @@ def main() -> None:
     try:
         # Outside the event loop, which it would hold up: one of a vocabulary of 200,000 tokens takes a second, in which
         # SIGTERM ends the process at once.
-        tokenizer = load_tokenizer(config)
+        tokenizer = no_tokenizer() if config.is_gateway else load_tokenizer(config)
         uvloop.run(serve(config, tokenizer))
     except (TokenizerError, LimitError, InvalidArgument) as error:
         _refuse(config, error)
@@ -82,6 +86,9 @@ async def serve(config: RouterConfig, tokenizer: Tokenizer) -> None:
         finally:
             tokenizer.close()
             if launcher.is_lost and config.role != "front" and config.folder is not None:
+                for other in config.others:
+                    if other.config.folder is not None:
+                        remove_leftovers(other.config.folder, keeps_folder=False)
                 remove_leftovers(config.folder, config.keeps_folder)
 
 
@@ -98,6 +105,10 @@ class RouterProcess:
     async def drive(self) -> None:
         """Waits for the group and drives it; answers clients itself, or has fronts answer them."""
         config = self.config
+        if config.is_gateway:
+            await answer(config, gateway_service(config, self.tokenizer, partial(_metrics, config)), self.tell_ready,
+                         self.stop)
+            return
         template = None if config.role == "engine" else load_template(config)
         finding = Finding(config)
         try:
@@ -126,11 +137,11 @@ class RouterProcess:
             return
         # The launcher starts the engine's process no more once it has told this one to end.
         ending = asyncio.create_task(self._when_stopped(partial(engine.keep_waiting, 0.0)))
-        metrics = _metrics(config, engine.limits)
+        metrics = _metrics(config, engine.facts, engine.limits)
         grammars = None if config.disable_grammar_support else engine.grammars
         service = Service(
             engine, self.tokenizer, metrics, server_info(config, engine.facts), engine.poison, grammars, template,
-            engine.adapters, config.allow_runtime_adapters, given_templates(config))
+            engine.adapters, config.allow_runtime_adapters, given_templates(config), text_rules(config))
         await answer(config, service, self.tell_ready, self.stop)
         await ending
 
@@ -170,10 +181,12 @@ class RouterProcess:
             stopping.cancel()
 
 
-def _metrics(config: RouterConfig, limits: Limits) -> Metrics:
+def _metrics(config: RouterConfig, facts: Facts, limits: Limits) -> Metrics:
     """Returns the series of this process and, since the launcher has started it, of all that the launcher runs."""
     return Metrics(limits, config.metrics_folder, config.member, processes=Processes(os.getppid()),
-                   vllm=VllmNames(config.model_id) if config.vllm_metrics else None)
+                   vllm=VllmNames(config.name) if config.vllm_metrics else None,
+                   triton=TritonNames(config.name) if config.triton_metrics else None,
+                   has_tei=Task.GENERATE not in facts.tasks)
 
 
 if __name__ == "__main__":

@@ -1,22 +1,29 @@
 """The settings of the router's processes, as a frozen dataclass, parsed and checked once at start."""
 
 import argparse
+import json
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, TypeAdapter
 
 from penstock.router.adapters.source import AdapterSource
+from penstock.router.foreign_settings import Fallback, ForeignSettings
+from penstock.router.pipeline_settings import PipelineSettings
 from penstock.system import child_environment
 from penstock.system.settings import ServerSettings
 
 SECRETS = ("api_key", "metrics_key")
 """The settings that the router gets by environment variables of these names in capitals, one key a line."""
-HIDDEN = (*SECRETS, "database_url")
-"""Those settings, and the one that may have a password in it, which the router gets by a variable, too."""
+URLS = ("database_url", "response_cache")
+"""The settings that may have a password in them, which the router gets by variables of these names, too."""
+HIDDEN = (*SECRETS, *URLS)
+SOURCE_KEYS = "SOURCE_KEYS"
+"""The variable by which the router gets the keys for servers elsewhere: JSON of keys by the names of models."""
 METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 """The variable by which Prometheus' client learns that processes count together, when it is imported."""
 
@@ -69,6 +76,26 @@ class RouterConfig(ServerSettings, RouterVariables):
     """The file descriptor of the socket at the port."""
     notices_fd: int
     """The file descriptor of the pipe on which notices of the launcher come, and whose end tells that it is gone."""
+    served_name: str | None = None
+    """The name by which requests ask for the model, if it is not its place."""
+    num_bytes: int = 0
+    """The memory that the model takes, of its weights and of its keys and values, as far as it is known."""
+    others: tuple["ServedModel", ...] = ()
+    """The models that are served beside this one."""
+    aliases: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """The names that stand for models, each with the weights of those."""
+    shadows: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """The shadows of aliases, each with its share of the requests."""
+    elsewhere: tuple[ForeignSettings, ...] = ()
+    """The models whose requests servers elsewhere answer."""
+    fallbacks: Mapping[str, Fallback] = field(default_factory=dict)
+    """The models elsewhere that take the place of models here that fail, by the names of these."""
+    is_gateway: bool = False
+    """Whether servers elsewhere answer for all models, so that there are no shards."""
+    pipelines: tuple[PipelineSettings, ...] = ()
+    """The models whose requests steps answer."""
+    orders_fd: int = -1
+    """The file descriptor of the pipe by which models are loaded and unloaded, if there are several."""
     signs_fd: int = -1
     """The file descriptor of the pipe on which the launcher gets signs; it is given beside the JSON."""
 
@@ -76,6 +103,11 @@ class RouterConfig(ServerSettings, RouterVariables):
     def member(self) -> str:
         """Names the process among those of its router, as the next in its place will be called."""
         return f"front-{self.number}" if self.role == "front" else "engine"
+
+    @property
+    def name(self) -> str:
+        """The name of the model for clients."""
+        return self.served_name or self.model_id
 
     @property
     def has_store(self) -> bool:
@@ -87,17 +119,21 @@ class RouterConfig(ServerSettings, RouterVariables):
         """The variables of the router's process: what it needs, and its secrets, which others can't see there."""
         folder = {} if self.metrics_folder is None else {METRICS_VARIABLE: str(self.metrics_folder)}
         keys = {name.upper(): "\n".join(getattr(self, name)) for name in SECRETS}
-        database = {"DATABASE_URL": self.database_url} if self.database_url else {}
-        return {**child_environment.for_router(), **folder, **keys, **database}
+        urls = {name.upper(): url for name in URLS if (url := getattr(self, name))}
+        sources = {each.name: each.api_key for each in self.elsewhere if each.api_key is not None}
+        told = {SOURCE_KEYS: json.dumps(sources)} if sources else {}
+        return {**child_environment.for_router(), **folder, **keys, **urls, **told}
 
     def to_json(self) -> str:
         """Returns the settings without the keys as JSON."""
-        return TypeAdapter(RouterConfig).dump_json(self, exclude=set(HIDDEN)).decode()
+        hidden: Any = {**dict.fromkeys(HIDDEN, True), "elsewhere": {"__all__": {"api_key"}}}
+        return _adapter().dump_json(self, exclude=hidden, exclude_defaults=bool(self.others)).decode()
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Reverses `to_json`. Raises ValueError, which names the fields that are wrong."""
-        return TypeAdapter(cls).validate_json(text)
+        config: Self = _adapter().validate_json(text)
+        return config
 
     @classmethod
     def from_argv(cls, argv: Sequence[str]) -> Self:
@@ -110,6 +146,26 @@ class RouterConfig(ServerSettings, RouterVariables):
         try:
             config = replace(cls.from_json(given.config), signs_fd=given.signs_fd)
             secrets: dict[str, Any] = {name: tuple(os.environ.get(name.upper(), "").splitlines()) for name in SECRETS}
-            return replace(config, **secrets, database_url=os.environ.get("DATABASE_URL"))
+            urls: dict[str, Any] = {name: os.environ.get(name.upper()) for name in URLS}
+            keys = json.loads(os.environ.get(SOURCE_KEYS) or "{}")
+            elsewhere = tuple(replace(each, api_key=keys.get(each.name)) for each in config.elsewhere)
+            return replace(config, **secrets, **urls, elsewhere=elsewhere)
         except ValueError as error:
             parser.error(f"--config: {error}")
+
+
+@cache
+def _adapter() -> TypeAdapter[Any]:
+    """Makes the reader and writer of settings, once: that takes longer than to read or write."""
+    return TypeAdapter(RouterConfig)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedModel:
+    """A model that is served beside the first of its server, by settings of its own."""
+
+    config: RouterConfig
+    is_pinned: bool
+    """Whether it is always loaded; others are while they are used."""
+    keep_alive: float
+    """For how many seconds it stays loaded without a request."""

@@ -7,7 +7,12 @@
     │   ├── WrongContentType     415  it is not said to be JSON, or it is compressed
     │   └── WrongShape           422  it is JSON, but a field is missing or has another type
     ├── ValidationError        422  the request breaks a rule
-    │   └── TooLong                422  the prompt has more tokens than the model takes
+    │   ├── TooLong                422  the prompt has more tokens than the model takes
+    │   ├── EmptyText              400  there is no text to make a vector or scores of
+    │   ├── NotTokenized           422  the tokenizer refuses a text that a vector or scores are asked for
+    │   ├── TooManyTexts           422  a request for vectors or scores has more texts than are allowed
+    │   └── WrongTask              422  the model does something else
+    │       └── WrongModel           424  the same, on TEI's routes
     ├── TemplateError          422  the chat template refuses the conversation, or there is none
     ├── ToolError              422  its tools are not as they must be
     ├── SuffixNotSupported     422  a completion with a suffix
@@ -24,7 +29,7 @@
     ├── Overloaded             429  no permit is free
     ├── GenerationError        424  the request failed while it ran
     │   └── KilledGroup        424  it was given up, for the group died whenever it ran
-    ├── StoreFailure                of what is stored; `penstock.router.store.errors` has these
+    ├── StoreFailure, SourceFailed, OutputRefused, ModelsFixed, StepFailed, StepRefused  are in `errors` of their rooms
     ├── Unhealthy              503  no group can answer
     └── Dropped                499  the client left before its answers had ended
 
@@ -33,7 +38,7 @@ response of it, and `penstock.router.api.http.sse` an event once a stream has be
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 _FIRST_NAME = re.compile(r"`([\w.\[\]-]+)`")
@@ -152,6 +157,38 @@ class TooLong(ValidationError):
         super().__init__(rule, "context_length_exceeded")
         self.given = given
         self.most = most
+
+
+class EmptyText(ValidationError):  # status, type and words of these three are TEI's
+    status = 400
+    error_type = "empty"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"`{name}` cannot be empty", "empty_string")
+
+
+class NotTokenized(ValidationError):
+    error_type = "tokenizer"
+
+    def __init__(self, cause: str, name: str) -> None:
+        super().__init__(f"tokenizer error {cause}", param=name)
+
+
+class TooManyTexts(ValidationError):
+    def __init__(self, given: int, most: int, name: str) -> None:
+        super().__init__(f"batch size {given} > maximum allowed batch size {most}", "array_above_max_length", name)
+
+
+class WrongTask(ValidationError):
+    """The model does not do what is asked for, which `lack` says; `paths` are those of what it does."""
+
+    def __init__(self, lack: str, paths: Sequence[str]) -> None:
+        super().__init__(f"the model {lack}; it has {', '.join(paths)}", "model_not_supported", "model")
+
+
+class WrongModel(WrongTask):  # TEI finds it where it computes
+    status = 424
+    error_type = "backend"
 
 
 class TemplateError(RouterError):
@@ -310,15 +347,12 @@ class WrongMethod(RouterError):
 
 
 class AnotherAnswer(RouterError):
-    """An answer that was begun elsewhere can't be had here; `why` is the sentence that says why not."""
+    """An answer that was begun elsewhere can't be had here; the message is the sentence that says why not."""
 
     status = 409
     error_type = "another_answer"
     metric = "validation"
     code = "another_answer"
-
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
 
 
 class Overloaded(RouterError):
@@ -335,7 +369,6 @@ class Overloaded(RouterError):
 class GenerationError(RouterError):
     status = 424
     error_type = "generation"
-    metric = "generation"
     code = "generation_failed"
 
     def __init__(self, cause: str) -> None:
@@ -349,7 +382,6 @@ class KilledGroup(GenerationError):
 class Unhealthy(RouterError):
     status = 503
     error_type = "healthcheck"
-    metric = "generation"
     code = "service_unavailable"
     retry_after = 5
 

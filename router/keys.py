@@ -1,5 +1,6 @@
 """The keys that clients may bear."""
 
+import hashlib
 import hmac
 import re
 import stat
@@ -75,6 +76,11 @@ def check_key(name: str, key: str) -> None:
     """Raises InvalidArgument for a key that no header could carry."""
     if not key.isprintable() or not key.strip() or key.strip() != key:
         raise InvalidArgument(f"`{name}` must have printable characters, and no space at its ends")
+
+
+def owner_of(key: str) -> bytes:
+    """Returns a digest of a key, which names its owner to none but those who know the key."""
+    return hashlib.sha256(_to_bytes(key)).digest()
 
 
 def _to_bytes(text: str) -> bytes:

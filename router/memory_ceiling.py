@@ -31,7 +31,7 @@ def memory_ceiling(limits: Limits, num_blocks: int, others: int = 0, *, num_line
     beside it; empty where the system does not tell how much it uses now. `num_blocks` are found by its prefix cache: 0
     in one that answers clients with what another computes. If it keeps files, batches and responses it asks as many
     lines of batches at once as yield `num_lines` answers, or one that yields as many as a request may."""
-    request = REQUEST_BYTES + limits.max_total_tokens * TOKEN_BYTES
+    request = _request_bytes(limits)
     parts = {"of program": _used(), "to find what is cached": num_blocks * BLOCK_BYTES,
              "for requests": limits.max_concurrent_requests * request,
              "for lines of batches": 0 if num_lines is None else (
@@ -47,6 +47,15 @@ def memory_ceiling(limits: Limits, num_blocks: int, others: int = 0, *, num_line
     return (f"at most {_mib(sum(parts.values()))} MiB of memory: "
             + ", ".join(f"{_mib(size)} {purpose}" for purpose, size in parts.items() if size)
             + f"; while long texts are tokenised, at most {_mib(others)} MiB in other processes" * (others > 0))
+
+
+def ceiling_of_model(limits: Limits, num_blocks: int) -> int:
+    """Returns how many MiB the router uses at the most for the requests of one more model, beside its tokenizer."""
+    return _mib(num_blocks * BLOCK_BYTES + limits.max_concurrent_requests * _request_bytes(limits))
+
+
+def _request_bytes(limits: Limits) -> int:
+    return REQUEST_BYTES + limits.max_total_tokens * TOKEN_BYTES
 
 
 def _used() -> int:

@@ -19,6 +19,8 @@ class Notice(bytes, Enum):
     """The shards make progress in loading."""
     GIVEN_UP = b"g"
     """The shards will not be started again."""
+    LEFT = b"e"
+    """The shards that were to end have done so, or rest."""
 
 
 class NoticePipe:

@@ -78,6 +78,8 @@ class ShardConfig(ServerSettings):
     """Rows of the largest step that a GPU must have memory for."""
     made_of: str | None = None
     """The user's name of the file that the checkpoint's directory was made of; null if it was not made."""
+    served_name: str | None = None
+    """The name of the model in the log, where a server has several."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "INFO"
     """From which level on the log is written."""
     has_bars: bool = False
@@ -90,6 +92,10 @@ class ShardConfig(ServerSettings):
     """Whether the folder of the socket is the user's: otherwise the shard removes it when it has lost that process."""
     memory_fd: int | None = None
     """A file descriptor of the file that a processor's KV memory is in, so that it outlives the shard."""
+    gives_way: bool = False
+    """Whether the shard loads while others serve, whose steps come first."""
+    may_rest: bool = False
+    """Whether SIGUSR1 lets this shard rest: it gives up all memory but that of the weights, until it gets SIGUSR2."""
     signs_fd: int | None = None
     """A file descriptor to which `.` is written when there is progress in loading, and `!` once steps can be run."""
     die_on_token: int | None = field(default_factory=_die_on_token)

@@ -26,8 +26,12 @@ class LoadProgress:
     """Tells of progress to `signs_fd`, a pipe, if there is one, and if it `is_shown` also by bars on stderr or, if it
     has none (`has_bars`), every 10 seconds in the log."""
 
-    def __init__(self, signs_fd: int | None = None, is_shown: bool = False, has_bars: bool = False) -> None:
+    def __init__(
+        self, signs_fd: int | None = None, is_shown: bool = False, has_bars: bool = False, may_rest: bool = False
+    ) -> None:
+        """may_rest: whether there are signs to be given once steps can be run"""
         self._signs_fd = signs_fd
+        self._may_rest = may_rest
         self._is_shown = is_shown
         self._has_bars = is_shown and has_bars
         self._told_at = 0.0
@@ -39,16 +43,18 @@ class LoadProgress:
         now = time.monotonic()
         if self._signs_fd is not None and now - self._told_at >= INTERVAL_SECONDS:
             self._told_at = now
-            with suppress(BrokenPipeError):  # the launcher is gone, which others notice
-                os.write(self._signs_fd, Sign.ALIVE)
+            self._sign(Sign.ALIVE)
 
     def tell_ready(self) -> None:
         """Tells the launcher that steps can be run."""
-        if self._signs_fd is not None:
-            with suppress(BrokenPipeError):  # the launcher is gone
-                os.write(self._signs_fd, Sign.READY)
+        self._sign(Sign.READY)
+        if self._signs_fd is not None and not self._may_rest:
             os.close(self._signs_fd)
             self._signs_fd = None
+
+    def tell_resting(self) -> None:
+        """Tells the launcher that no memory is held but that of the weights."""
+        self._sign(Sign.RESTING)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -74,6 +80,11 @@ class LoadProgress:
             self.tell()
             self._log(doing, index, len(items), unit)
             yield item
+
+    def _sign(self, sign: Sign) -> None:
+        if self._signs_fd is not None:
+            with suppress(BrokenPipeError):  # the launcher is gone, which others notice
+                os.write(self._signs_fd, sign)
 
     def _log(self, doing: str, num_done: int, number: int, unit: str) -> None:
         now = time.monotonic()

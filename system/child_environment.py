@@ -11,14 +11,15 @@ _COMPUTE = (r"KERNELS\w*|SHARD_DIE_ON_TOKEN|XDG_CACHE_HOME|CXX|CC|CUDA\w*|NVIDIA
 _TOKENIZER = r"RAYON_\w+|TOKENIZERS_\w+|MALLOC_\w+|GLIBC_\w+"
 
 
-QUIET = {"GRPC_VERBOSITY": "NONE"}
-"""The variables that keep gRPC's core from writing lines of its own into the log, which already tells of a lost peer.
+GRPC = {"GRPC_VERBOSITY": "NONE", "GRPC_ENABLE_FORK_SUPPORT": "0"}
+"""The variables that keep gRPC's core from writing lines of its own into the log, which already tells of a lost peer,
+and from starting threads in each process that is forked, which end it now and then before it becomes another program.
 """
 
 
-def quiet() -> None:
-    """Sets the variables of `QUIET` that are not set, for this process: to be called before gRPC is imported."""
-    for name, value in QUIET.items():
+def prepare_grpc() -> None:
+    """Sets the variables of `GRPC` that are not set, for this process: to be called before gRPC is imported."""
+    for name, value in GRPC.items():
         os.environ.setdefault(name, value)
 
 
@@ -29,12 +30,12 @@ def for_text() -> dict[str, str]:
 
 def for_router() -> dict[str, str]:
     """Returns the variables of the router, beside its keys."""
-    return QUIET | _matching(_ANY, _NETWORK, _TOKENIZER)
+    return GRPC | _matching(_ANY, _NETWORK, _TOKENIZER)
 
 
 def for_shard() -> dict[str, str]:
     """Returns the variables of a shard, with those that torch, its libraries and compilers read."""
-    return QUIET | _matching(_ANY, _NETWORK, _COMPUTE)
+    return GRPC | _matching(_ANY, _NETWORK, _COMPUTE)
 
 
 def _matching(*patterns: str) -> dict[str, str]:

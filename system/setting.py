@@ -91,6 +91,29 @@ class ByteSize(click.ParamType[int]):
         return size
 
 
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION = r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)"
+FOREVER = 1e15
+"""The seconds that stand for no end."""
+
+
+class Duration(click.ParamType[float]):
+    """A number of seconds, such as `300`, or as Ollama has it, `5m` or `1h30m`; FOREVER of one below 0."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = str(value).strip().lower()
+        sign, unsigned = (-1, text[1:]) if text.startswith("-") else (1, text)
+        if re.fullmatch(r"\d+(\.\d+)?", unsigned):
+            seconds = float(unsigned)
+        elif re.fullmatch(f"(?:{_DURATION})+", unsigned):
+            seconds = sum(float(number) * _SECONDS[unit] for number, unit in re.findall(_DURATION, unsigned))
+        else:
+            self.fail(f"{value!r} is not a number of seconds such as 300, 5m, or -1 for ever", param, ctx)
+        return FOREVER if sign < 0 and seconds else min(seconds, FOREVER)
+
+
 class Counts(click.ParamType[tuple[int, ...]]):
     """Integers with commas between them, such as `1,2,4`."""
 

@@ -19,6 +19,7 @@ from penstock.system.setting import (
     AskedAdapter,
     ByteSize,
     Counts,
+    Duration,
     Line,
     Quantization,
     Setting,
@@ -27,12 +28,15 @@ from penstock.system.setting import (
 )
 from penstock.system.wire_tls import WireTls
 
-MODEL, MEMORY, LIMITS = "Model", "Memory and batches", "Limits of a request"
+MODEL, SEVERAL, MEMORY, LIMITS = "Model", "Several models", "Memory and batches", "Limits of a request"
 SERVER, ACCESS, SHARDS, REST = "Server", "Access", "Shards", "Other"
 
 LAUNCHER, ROUTER, SHARD, GROUP = Who.LAUNCHER, Who.ROUTER, Who.SHARD, Who.GROUP
 OF_SHARDS = Who.GROUP | Who.NO_ROUTER
 ALIKE = SHARD | OF_SHARDS | Who.ALIKE
+POOLINGS = {"cls": "cls", "mean": "mean", "splade": "splade", "last-token": "lasttoken", "max": "max",
+            "mean-sqrt-len": "mean_sqrt_len_tokens", "weighted-mean": "weightedmean"}
+"""The poolings by the names of the option; the first four are TEI's."""
 Tokens = Annotated[int, Ge(1), Le(2**32 - 1)]
 Port = Annotated[int, Ge(0), Le(2**16 - 1)]
 OtherPort = Annotated[int, Ge(1), Le(2**16 - 1)]
@@ -47,7 +51,7 @@ class ServerSettings:
 
     model_id: Annotated[str, Setting(
         MODEL, "A directory with a checkpoint, a GGUF file, or a name on the Hugging Face Hub, where NAME/FILE.gguf is "
-        "one of its GGUF files. Required.", ROUTER | SHARD)] = ""
+        "one of its GGUF files. Required. Several are each given as NAME=PLACE.", ROUTER | SHARD)] = ""
     revision: Annotated[str | None, Setting(MODEL, "Branch, tag or commit on the Hub.", GROUP)] = None
     dtype: Annotated[Literal["float16", "bfloat16", "float32"] | None, Setting(
         MODEL, "Number format of weights and activations. Default: the checkpoint's own. float32 is Penstock's "
@@ -95,10 +99,44 @@ class ServerSettings:
         "think"], Setting(
         MODEL, "Penstock: how the model marks the text in which it thinks before it answers, by the names of vLLM's "
         "parsers. auto asks the chat template, none tells no thoughts apart. Default: auto.")] = "auto"
+    task: Annotated[Literal["auto", "generate", "embed", "classify", "rerank"], Setting(
+        MODEL, "Penstock: what the model is for: text, vectors of texts, scores of their classes or of how well they "
+        "fit a query. auto asks the checkpoint's files. Default: auto.", ALIKE)] = "auto"
+    pooling: Annotated[Literal["cls", "mean", "splade", "last-token", "max", "mean-sqrt-len", "weighted-mean"] | None,
+        Setting(
+        MODEL, "TEI's: how the vectors of a text's tokens become one; max, mean-sqrt-len and weighted-mean are "
+        "Penstock's. Default: as the checkpoint says.", ALIKE)] = None
+    default_prompt_name: Annotated[str | None, Setting(
+        MODEL, "TEI's: which of the checkpoint's prompts stands before each text that a vector is made of, unless the "
+        "request names one. Default: the one that the checkpoint names, if it does.")] = None
+    default_prompt: Annotated[str | None, Setting(
+        MODEL, "TEI's: the text that stands there, in place of one of the checkpoint's.")] = None
     watermark_gamma: Annotated[Annotated[float, Gt(0), Lt(1)], Setting(
         MODEL, "Share of the vocabulary that a watermark prefers. Default: 0.5.", SHARD | OF_SHARDS)] = 0.5
     watermark_delta: Annotated[float, Setting(
         MODEL, "How much a watermark prefers it, in logits. Default: 2.0.", SHARD | OF_SHARDS)] = 2.0
+
+    models: Annotated[Path | None, Setting(
+        SEVERAL, "Penstock: YAML file of several models, each with a name and settings of its own, and of aliases. The "
+        "first is always loaded, and answers requests that name no model.", LAUNCHER, type=File)] = None
+    model_repository: Annotated[Path | None, Setting(
+        SEVERAL, "Penstock: directory with a directory for each of several models, in which a config.yaml may have its "
+        "settings and numbered directories its versions.", LAUNCHER,
+        type=click.Path(file_okay=False, path_type=Path))] = None
+    max_model_memory: Annotated[PositiveInt | None, Setting(
+        SEVERAL, "Penstock: memory of all models that are loaded at once, such as 16GiB: their weights' files, and "
+        "the --kv-memory of each. The least recently used one leaves for another. Default: no bound.",
+        type=ByteSize())] = None
+    max_load_wait: Annotated[PositiveInt, Setting(
+        SEVERAL, "Penstock: seconds that a request waits for its model to be loaded before it is answered with 503.",
+        )] = 120
+    model_keep_alive: Annotated[Annotated[float, Ge(0)], Setting(
+        SEVERAL, "Penstock: seconds for which a model that was loaded on demand stays without a request, or a time "
+        "such as 5m; -1 is for ever.", LAUNCHER, type=Duration())] = 300
+    keep_weights: Annotated[PositiveInt | None, Setting(
+        SEVERAL, "Penstock: memory, such as 8GiB, in which the shards of unloaded models keep the weights for a short "
+        "next load; the least recently used leave. It comes beside --max-model-memory. Default: none.",
+        LAUNCHER, type=ByteSize())] = None
 
     kv_memory: Annotated[PositiveInt | None, Setting(
         MEMORY, "Penstock: memory of each shard for keys and values, such as 4GiB. Default: what the model leaves of a "
@@ -117,10 +155,14 @@ class ServerSettings:
     max_batch_prefill_tokens: Annotated[Tokens | None, Setting(
         MEMORY, "Tokens that one step computes at most. Default: what runs in about 250 ms, by the latest steps, from "
         "64 to 4096.", ROUTER | GROUP)] = None
+    max_batch_tokens: Annotated[Tokens | None, Setting(
+        MEMORY, "TEI's name of --max-batch-prefill-tokens.", LAUNCHER)] = None
     max_batch_total_tokens: Annotated[Tokens | None, Setting(
         MEMORY, "Tokens whose keys and values are held at once, at most. Default: what the memory holds.")] = None
     max_batch_size: Annotated[NonNegativeInt | None, Setting(
         MEMORY, "Sequences that run at once, at most.", ROUTER | GROUP)] = None
+    max_batch_requests: Annotated[PositiveInt | None, Setting(
+        MEMORY, "TEI's name of --max-batch-size.", LAUNCHER)] = None
     pipeline_depth: Annotated[PositiveInt | None, Setting(
         MEMORY, "Penstock: steps in flight at once; 1 waits for each step before it plans the next. Default: 2, or as "
         "many as there are stages.")] = None
@@ -146,7 +188,11 @@ class ServerSettings:
     max_stop_sequences: Annotated[NonNegativeInt, Setting(LIMITS, "Stop strings that a request may have.")] = 4
     max_top_n_tokens: Annotated[Annotated[int, Ge(0), Le(2**32 - 1)], Setting(
         LIMITS, "Likeliest tokens that a request may have reported at each position.")] = 5
-    max_client_batch_size: Annotated[NonNegativeInt, Setting(LIMITS, "Prompts that a request may have.")] = 4
+    max_client_batch_size: Annotated[NonNegativeInt | None, Setting(
+        LIMITS, "Prompts that a request may have. Default: 4, or 2048 texts to make vectors or scores of.")] = None
+    auto_truncate: Annotated[bool, Setting(
+        LIMITS, "TEI's: cut texts that have too many tokens to make vectors or scores of, unless the request says "
+        "otherwise.")] = False
     payload_limit: Annotated[NonNegativeInt, Setting(LIMITS, "Bytes that a request's body may have.")] = 2_000_000
     enable_prefill_logprobs: Annotated[bool, Setting(
         LIMITS, "Compute the logprobs of prompts for requests that want them.")] = False
@@ -172,6 +218,9 @@ class ServerSettings:
     vllm_metrics: Annotated[bool, Setting(
         SERVER, "Penstock: /metrics tells series once more under vLLM's names, such as vllm:num_requests_waiting, for "
         "autoscalers and gateways that ask for these.")] = False
+    triton_metrics: Annotated[bool, Setting(
+        SERVER, "Penstock: /metrics tells series once more under Triton's names, such as nv_inference_request_success, "
+        "for boards and alerts that ask for these.")] = False
     data_dir: Annotated[Path | None, Setting(
         SERVER, "Penstock: directory in which files, batches and responses are kept, in SQLite; it is made if there is "
         "none. Default: without it and --database-url there are no /v1/files and /v1/batches, and no response is kept.",
@@ -181,6 +230,38 @@ class ServerSettings:
         "postgresql://user:password@host/database; several servers may share it. Give it by the variable, since other "
         "users of the machine can see command lines.", envvar="PENSTOCK_DATABASE_URL")] = field(
             default=None, repr=False)
+    response_cache: Annotated[str | None, Setting(
+        SERVER, "Penstock: where answers are kept for equal requests, if they can be repeated: memory, sqlite (in "
+        "--data-dir), postgresql (at --database-url), or a URL of Redis such as redis://host:6379/0. Default: they are "
+        "not.")] = field(default=None, repr=False)
+    response_cache_size: Annotated[PositiveInt, Setting(
+        SERVER, "Penstock: bytes of answers that are kept, such as 1GiB. Default: 256MB.",
+        type=ByteSize())] = 256_000_000
+    response_cache_age: Annotated[PositiveInt, Setting(
+        SERVER, "Penstock: seconds for which an answer is kept.")] = 3600
+    response_cache_shared: Annotated[bool, Setting(
+        SERVER, "Penstock: give answers that were made for one API key to the clients of all. How fast an answer comes "
+        "tells them whether another one has asked the same.")] = False
+    request_log: Annotated[str | None, Setting(
+        SERVER, "Penstock: where a record of each request is written, by which it can be computed again: a file such "
+        "as requests.jsonl, sqlite (in --data-dir) or postgresql (at --database-url). Default: nowhere.")] = None
+    request_log_content: Annotated[Literal["hashes", "texts", "none"], Setting(
+        SERVER, "Penstock: what records have of prompts and answers: digests of their tokens, texts and tokens, or "
+        "nothing.")] = "hashes"
+    request_log_redact: Annotated[tuple[str, ...], Setting(
+        SERVER, "Penstock: regular expression of what records must not have of texts; can be given more than once, in "
+        "the variable one a line.", type=Line(), show_default=False)] = ()
+    request_log_sample: Annotated[Annotated[float, Gt(0), Le(1)], Setting(
+        SERVER, "Penstock: share of the requests that have a record.")] = 1.0
+    request_log_rotate: Annotated[PositiveInt | None, Setting(
+        SERVER, "Penstock: bytes, such as 100MB, beyond which the file is renamed by the time, and a new one begun.",
+        type=ByteSize())] = None
+    receipt_key: Annotated[Path | None, Setting(
+        SERVER, "Penstock: private key of Ed25519 in PEM, by which receipts of answers are signed, so that clients can "
+        "check who has answered.", type=File)] = None
+    output_checks: Annotated[Path | None, Setting(
+        SERVER, "Penstock: YAML file of checks that each answer must pass before its client gets it: patterns, words, "
+        "a JSON schema, Python functions. An answer that fails is made anew, or refused with 422.", type=File)] = None
     otlp_endpoint: Annotated[str | None, Setting(
         SERVER, "Collector that traces are sent to, by OTLP over gRPC, such as http://localhost:4317. Default: "
         "OpenTelemetry's OTEL_EXPORTER_OTLP_ENDPOINT; without it nothing is traced.", ROUTER | SHARD | GROUP)] = None

@@ -10,6 +10,8 @@ class Sign(bytes, Enum):
     """It makes progress."""
     READY = b"!"
     """It can do its work from now on."""
+    RESTING = b"-"
+    """It has given up all memory but that of its weights, and waits until it is to do its work again."""
 
 
 PEER_LOST = 75

@@ -1,4 +1,5 @@
 import gc
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -9,7 +10,10 @@ import pytest
 import torch
 
 from penstock.kernels import dispatch
+from penstock.system import child_environment
 from tests.paths import ROOT
+
+child_environment.prepare_grpc()
 
 # The tensors of the tests are small, and threads of torch's that wait for a core make them many times slower.
 torch.set_num_threads(1)
@@ -31,7 +35,7 @@ IS_BARE = find_spec("aiohttp") is None
 """Whether this machine has only what the kernels need."""
 collect_ignore = [path.name for path in (ROOT / "tests").iterdir() if path.name != "kernels"] * IS_BARE
 
-FIRST = ("clients", "faults", "bench", "shard", "e2e", "kernels", "fallback")
+FIRST = ("clients", "faults", "bench", "shard", "e2e", "offline", "kernels", "fallback")
 """The folders with the longest files: they begin first, so that all workers end at about the same time."""
 
 
@@ -60,8 +64,15 @@ def every_case(request: pytest.FixtureRequest) -> bool:
 
 
 def pytest_collection_finish() -> None:
-    """Lets the garbage collector begin, with the objects of the tests alone."""
+    """Lets the garbage collector begin, with the objects of the tests alone, and torch's loggers hand on all.
+
+    pytest gives its handlers to each logger that hands nothing on, six times a test: torch has dozens of them.
+    """
+    for name, logger in logging.root.manager.loggerDict.items():
+        if isinstance(logger, logging.Logger) and name.partition(".")[0] == "torch":
+            logger.propagate = True
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)  # each test makes some thousands of objects, and nearly all go without it
     gc.enable()
 
 

@@ -8,18 +8,23 @@ from typing import Any
 
 from transformers import AutoConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_MAPPING_NAMES
 
-from penstock.shard.models.families import FAMILIES
+from penstock.shard.models.families import ENCODER_FAMILIES, FAMILIES, KINDS_OF_ENCODERS
 from tests.paths import ROOT
 
 MODELS = ROOT / "shard" / "models"
 TABLE = MODELS / "families" / "defaults.json"
+MODEL_TYPE_OF_CLASS = {name: model_type for model_type, name in MODEL_MAPPING_NAMES.items() if isinstance(name, str)}
 MODEL_TYPES = {
     architecture: model_type for model_type, architecture in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.items()
     if isinstance(architecture, str) and architecture in FAMILIES
 } | {"Qwen3_5ForConditionalGeneration": "qwen3_5_text"}
 """By architecture, transformers' name of the configuration of its decoder."""
+MODEL_TYPES_OF_ENCODERS = {
+    f"{name}{kind}": MODEL_TYPE_OF_CLASS[f"{name}Model"] for name in ENCODER_FAMILIES if name != "New"
+    for kind in KINDS_OF_ENCODERS}
+"""By architecture, transformers' name of the configuration of its encoder."""
 OF_THEIR_AUTHORS = {
     "InternLM2ForCausalLM": {
         "bias": True, "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 4096, "intermediate_size": 11008,
@@ -29,6 +34,8 @@ OF_THEIR_AUTHORS = {
         "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 4096, "intermediate_size": 11008,
         "max_position_embeddings": 32768, "num_attention_heads": 32, "num_hidden_layers": 32,
         "num_key_value_heads": 32, "rms_norm_eps": 1e-6, "vocab_size": 128512},
+    **{f"New{kind}": {"hidden_act": "gelu", "layer_norm_eps": 1e-12, "rope_theta": 10000.0, "type_vocab_size": 1}
+       for kind in KINDS_OF_ENCODERS},
 }
 """Of architectures that transformers lacks, as the code has it that their authors publish."""
 def whole(model_type: str, keys: dict[str, Any]) -> dict[str, Any]:
@@ -47,7 +54,7 @@ def keys_that_are_read() -> set[str]:
 def defaults() -> dict[str, dict[str, Any]]:
     """Returns, by architecture, what transformers takes for each key that is absent, of those that any family reads."""
     read, found = keys_that_are_read(), {}
-    for architecture, model_type in MODEL_TYPES.items():
+    for architecture, model_type in (MODEL_TYPES | MODEL_TYPES_OF_ENCODERS).items():
         config = CONFIG_MAPPING[model_type]
         theta = config.default_theta
         thetas = {"rope_theta": theta["global"], "rope_local_base_freq": theta["local"]} if isinstance(

@@ -11,9 +11,9 @@ import torch
 from penstock.kernels import dispatch, interpreter, native
 from tests.on_gpu import OnGpu
 
-OPS = ("activation", "causal_conv", "experts", "kv_write", "layer_norm", "linear", "lora", "paged_attention",
-       "prompt_logprobs", "quantised_linear", "ranks", "recurrence", "rms_norm", "rope", "rope_kv_write", "route",
-       "sample", "softcap")
+OPS = ("activation", "causal_conv", "experts", "full_attention", "kv_write", "layer_norm", "linear", "lora",
+       "paged_attention", "prompt_logprobs", "quantised_linear", "ranks", "recurrence", "rms_norm", "rope",
+       "rope_kv_write", "route", "sample", "segment_sum", "softcap")
 HAS_GPU = torch.cuda.is_available()
 CPU_SETS = tuple(f"cpu-{path}" for path in native.processor_paths())
 """The first is the one that serves on this machine, if it has no GPU."""
@@ -36,6 +36,7 @@ def few(name: str, many: int, few: int) -> int:
     return few if name == "gpu" and not HAS_GPU else many
 
 
+@functools.cache
 def chosen(op: str) -> list[str]:
     """The functions that an op takes from this process's kernel set, by their names there."""
     source = inspect.getsource(import_module(f"penstock.kernels.{op}"))
@@ -43,7 +44,8 @@ def chosen(op: str) -> list[str]:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, name: str, is_real: bool = False) -> None:
-    """Let the ops of this process, and of those that it starts, be `reference`, `gpu`, or those of `cpu-{path}`.
+    """Let the ops of this process, and of those that it starts, be `reference`, `gpu`, or those of `cpu-{path}`, which
+    may be `cpu-amx`, too.
 
     `is_real`: tensors are where the ops want them, and need not be carried to a GPU and back.
     """
@@ -60,4 +62,5 @@ def use(monkeypatch: pytest.MonkeyPatch, name: str, is_real: bool = False) -> No
         for function in chosen(op):
             monkeypatch.setattr(package, f"_{function}", getattr(implementation, function))
     if path:
-        monkeypatch.setattr(native, "library", native.load(path))
+        library = native.processor_paths()[0] if path == native.TILES else path
+        monkeypatch.setattr(native, "library", native.load(library))

@@ -78,3 +78,22 @@ KNOWN = {
     "Starcoder2ForCausalLM": Known("StarCoder2", ("bigcode/starcoder2-3b", "bigcode/starcoder2-7b")),
     "YoutuForCausalLM": Known("Youtu-LLM", ("tencent/Youtu-LLM-2B",)),
 }
+KNOWN_ENCODERS = {
+    "Bert": Known("BERT, MiniLM, BGE, E5, GTE of 2023", (
+        "sentence-transformers/all-MiniLM-L6-v2", "BAAI/bge-base-en-v1.5", "intfloat/e5-large-v2",
+        "thenlper/gte-base")),
+    "Camembert": Known("CamemBERT", ("dangvantuan/sentence-camembert-base",)),
+    "DebertaV2": Known("DeBERTa 3", ("microsoft/deberta-v3-base", "mixedbread-ai/mxbai-rerank-base-v1")),
+    "DistilBert": Known("DistilBERT, SPLADE", (
+        "distilbert/distilbert-base-uncased-finetuned-sst-2-english", "naver/efficient-splade-VI-BT-large-query")),
+    "EuroBert": Known("EuroBERT", ("EuroBERT/EuroBERT-210m",)),
+    "Gte": Known("GTE of 2024, as transformers writes it", ("alibaba-nlp-community/gte-multilingual-base",)),
+    "MPNet": Known("MPNet", ("sentence-transformers/all-mpnet-base-v2",)),
+    "ModernBert": Known("ModernBERT", ("answerdotai/ModernBERT-base", "Alibaba-NLP/gte-modernbert-base")),
+    "New": Known("GTE of 2024", ("Alibaba-NLP/gte-multilingual-base", "Alibaba-NLP/gte-multilingual-reranker-base")),
+    "NomicBert": Known("Nomic Embed", ("nomic-ai/nomic-embed-text-v1.5",)),
+    "Roberta": Known("RoBERTa", ("cross-encoder/stsb-roberta-base", "SamLowe/roberta-base-go_emotions")),
+    "XLMRoberta": Known("XLM-RoBERTa, BGE M3, multilingual E5", (
+        "BAAI/bge-m3", "BAAI/bge-reranker-v2-m3", "intfloat/multilingual-e5-base")),
+}
+"""The same of encoders, by what the names of their architectures begin with."""

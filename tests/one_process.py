@@ -16,7 +16,8 @@ from penstock.router.chat.template import ChatTemplate
 from penstock.router.engine.engine import Engine
 from penstock.router.fleet.fleet import GrpcFleet
 from penstock.router.generation.poison_memory import PoisonMemory
-from penstock.router.generation.service import ServerInfo, Service, Services
+from penstock.router.generation.service import ServerInfo, Service
+from penstock.router.generation.services import Services
 from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.groups.groups import Groups
 from penstock.router.limits import Limits

@@ -2,9 +2,12 @@
 
 import asyncio
 import itertools
+import random
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
+
+import numpy as np
 
 from penstock.contract.facts import Facts
 from penstock.contract.row import Row
@@ -25,6 +28,8 @@ from tests.paths import DEMO_MODEL
 
 TOKENIZER = Tokenizer.load(DEMO_MODEL / "tokenizer.json")
 AGES = itertools.count()
+ANY = b"\xff" * (FACTS.vocab_size // 8)
+"""The mask that allows all tokens."""
 
 
 @asynccontextmanager
@@ -114,7 +119,7 @@ class ListMatcher:
     def masks(self, drafts: Sequence[int] = ()) -> bytes:
         self._grammar.look(self._num_tokens)
         ahead = self._grammar.allowed[self._num_tokens:][:1 + len(drafts)]
-        return b"".join(map(bits, ahead)) + bits(range(FACTS.vocab_size)) * (1 + len(drafts) - len(ahead))
+        return b"".join(map(bits, ahead)) + ANY * (1 + len(drafts) - len(ahead))
 
     def forced(self, most: int, takes_longest: bool = True) -> list[int]:
         ahead = self._grammar.allowed[self._num_tokens:][:most]
@@ -130,13 +135,26 @@ class ListMatcher:
 
 def bits(token_ids: Collection[int]) -> bytes:
     """The mask that allows these."""
-    return sum(1 << token_id for token_id in token_ids).to_bytes(FACTS.vocab_size // 8, "little")
+    mask = bytearray(FACTS.vocab_size // 8)
+    for token_id in token_ids:
+        mask[token_id >> 3] |= 1 << (token_id & 7)
+    return bytes(mask)
 
 
 def ids_of(mask: bytes) -> list[int]:
     """The tokens that a mask allows."""
-    number = int.from_bytes(mask, "little")
-    return [token_id for token_id in range(number.bit_length()) if number >> token_id & 1]
+    ids: list[int] = np.flatnonzero(np.unpackbits(np.frombuffer(mask, np.uint8), bitorder="little")).tolist()
+    return ids
+
+
+class Dice:
+    """A model without any preference, which follows grammars."""
+
+    def __init__(self) -> None:
+        self._random = random.Random(0)
+
+    def __call__(self, row: Row, mask: bytes) -> int:
+        return self._random.choice(ids_of(mask))
 
 
 def first_allowed(row: Row, mask: bytes) -> int:

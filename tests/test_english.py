@@ -1,13 +1,10 @@
 """Docstrings are in plain English: a list finds habits that make a newcomer stop."""
 
-import ast
 import re
-from collections.abc import Iterator
 
 import pytest
 
-from tests.paths import ROOT
-from tests.test_imports import PACKAGES, source_files
+from tests.sources import PACKAGES, source, source_files
 
 HABITS = {
     # "What the shard holds.", "Returns what the shard holds.": a noun says it, such as "The blocks of the shard."
@@ -22,18 +19,9 @@ HABITS = {
 }
 
 
-def docstrings(file: str) -> Iterator[tuple[int, str]]:
-    """Yields the line and the text of each docstring, those of attributes among them; code in it becomes `…`."""
-    for node in ast.walk(ast.parse((ROOT / file).read_text())):
-        for statement in node.body if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) else ():
-            match statement:
-                case ast.Expr(value=ast.Constant(value=str(text))):
-                    yield statement.lineno, re.sub(r"\s+", " ", re.sub(r"`[^`]*`", "`…`", text)).strip()
-
-
 @pytest.mark.parametrize("habit", HABITS)
 def test_no_docstring_has_a_habit(habit):
-    found = {f"{file}:{line}": text for file in source_files(*PACKAGES) for line, text in docstrings(file)
+    found = {f"{file}:{line}": text for file in source_files(*PACKAGES) for line, text in source(file).docstrings
              if HABITS[habit].search(text)}
     assert found == {}
 

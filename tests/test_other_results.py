@@ -12,7 +12,7 @@ from penstock.router.generation.answers import answering, tokens_of
 from penstock.router.generation.asking import Asking
 from penstock.router.generation.identity import Wish, identify
 from penstock.router.generation.parameters import Parameters
-from penstock.router.generation.service import SERVICES
+from penstock.router.generation.services import SERVICES
 from penstock.router.generation.spec import GenerationSpec
 from penstock.shard.execution import other_results, side_inputs
 from penstock.shard.execution.other_results import Computed, Making

@@ -77,7 +77,7 @@ def test_what_the_router_says_is_what_the_shard_hears(absent: str) -> None:
 
 @pytest.mark.skipif(not build.can_build(), reason="the C++ kernels are for x86-64 Linux")
 def test_the_compiled_kernel_reads_every_column_in_its_type() -> None:
-    found = re.search(r"struct SampleBatch \{([^}]*)\}", (build.SOURCES / "abi.h").read_text())
+    found = re.search(r"struct SampleBatch \{([^}]*)\}", (build.SOURCES / "structures.h").read_text())
     assert found
     types = {name: kind for kind, name in re.findall(r"^\s*(.+?) ?(\w+);", found[1], re.MULTILINE)}
     assert {name: types.get(name) for name in COLUMNS} == {name: C_TYPES[dtype] for name, dtype in COLUMNS.items()}
@@ -90,7 +90,7 @@ def test_the_compiler_lays_out_a_structure_as_python_does(name: str) -> None:
     structure = native.structure(name)
     offsets = {field: getattr(structure, field).offset for field, _ in structure._fields_}
     asserts = [f"static_assert(offsetof({name}, {field}) == {offset});" for field, offset in offsets.items()]
-    code = "\n".join(['#include <cstddef>', '#include "abi.h"', *asserts])
+    code = "\n".join(['#include <cstddef>', '#include "structures.h"', *asserts])
     compiled = subprocess.run(
         [*build.compiler(), "-std=c++20", "-fsyntax-only", *build.PATHS["avx2"], "-I", build.SOURCES, "-x", "c++", "-"],
         input=code, capture_output=True, text=True, check=False)

@@ -11,7 +11,7 @@ from penstock.router.generation.answers import answering, tokens_of
 from penstock.router.generation.asking import Asking
 from penstock.router.generation.identity import Wish, identify
 from penstock.router.generation.parameters import Parameters
-from penstock.router.generation.service import SERVICES
+from penstock.router.generation.services import SERVICES
 from penstock.router.generation.spec import GenerationSpec
 from penstock.shard.execution import side_inputs
 from penstock.shard.execution.slots import SlotTable

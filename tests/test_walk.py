@@ -22,8 +22,10 @@ from tests.paths import ROOT
 Hop = tuple[str, str]
 """A file and the qualified name of a function in it."""
 MOST_HOPS = 30
-MOST_FUNCTIONS = 475
+MOST_FUNCTIONS = 495
 """Of the project's, that one request enters, helpers and middlewares included."""
+OF_A_TIMER = ("router/groups/groups.py", "Groups._look")
+"""What runs now and then, with or without a request."""
 
 
 def walk() -> list[Hop]:
@@ -97,7 +99,7 @@ def test_a_request_takes_the_walk_of_the_page(first_calls: list[CodeType]) -> No
 
 @pytest.mark.skipif(dispatch.kernel_set() != "cpu", reason="the walk leads through the processor's compiled kernels")
 def test_a_request_enters_few_functions(first_calls: list[CodeType]) -> None:
-    names = {hop for code in first_calls if (hop := hop_of(code)) and "<" not in hop[1]}
+    names = {hop for code in first_calls if (hop := hop_of(code)) and "<" not in hop[1]} - {OF_A_TIMER}
     assert 300 < len(names) <= MOST_FUNCTIONS
 
 

@@ -15,13 +15,14 @@ def make_requests(number: int, prompt: int, new: int, gap: float, vocab_size: in
     draw = random.Random(seed)
     at, requests = 0.0, []
     for _ in range(number):
-        tokens = tuple(draw.randrange(FIRST_ID, vocab_size) for _ in range(_length(draw, prompt)))
-        requests.append(Request(at, tokens, _length(draw, new), new))
+        tokens = tuple(draw.randrange(FIRST_ID, vocab_size) for _ in range(draw_length(draw, prompt)))
+        requests.append(Request(at, tokens, draw_length(draw, new), new))
         at += draw.expovariate(1 / gap) if gap else 0.0
     return requests
 
 
-def _length(draw: random.Random, most: int) -> int:
+def draw_length(draw: random.Random, most: int) -> int:
+    """Returns an exponential length, on average `most` / SHARE."""
     return min(most, 1 + round(draw.expovariate(SHARE / most)))
 
 

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from penstock.bench.load.client import ServerError, Target
 from penstock.bench.load.generator import Concurrency, Pace, Rate, generate_load
 from penstock.bench.load.measurement import STREAMED, Run, group_failures
 from penstock.bench.load.option_types import Fields, Limits, Numbers, Url
-from penstock.bench.load.prompts import FilePrompts, PromptSource, RandomPrompts, load_tokenizer
+from penstock.bench.load.prompts import FilePrompts, RandomPrompts, load_tokenizer
+from penstock.bench.load.scenarios import SCENARIOS, Part, parts_of
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 INTERRUPTED = 130                        # the exit code that shells give to Ctrl-C
@@ -25,13 +27,12 @@ INTERRUPTED = 130                        # the exit code that shells give to Ctr
 
 @dataclass(frozen=True)
 class Load:
-    """The requests that are sent, at each of the paces."""
+    """The requests that are sent, of each part at each of the paces."""
 
     target: Target
     paces: Sequence[Pace]
-    prompts: PromptSource
+    parts: Sequence[Part]
     requests: int
-    output_tokens: int | None
     warm_up: int
     limits: Mapping[str, float]
 
@@ -41,16 +42,25 @@ class Load:
         Raises ClickException if a warm-up is not answered.
         """
         if self.warm_up:
-            prompts = self.prompts.take(self.warm_up, self.output_tokens)
+            prompts = self.parts[0].prompts.take(self.warm_up, self.parts[0].output_tokens)
             warm = await generate_load(self.target, Concurrency(1), prompts)
             if warm.failures:
                 failure = warm.failures[0]
                 raise click.ClickException(_refusal(self.target.url, failure.kind, failure.details))
-        for pace in self.paces:
-            prompts = self.prompts.take(self.requests, self.output_tokens)
-            runs.append(Run(pace.name, pace.level))
+        for pace, part in product(self.paces, self.parts):
+            prompts = part.prompts.take(self.requests, part.output_tokens)
+            runs.append(Run(pace.name, pace.level, lengths=part.lengths))
             await generate_load(self.target, pace, prompts, runs[-1])
             self.show(runs[-1])
+
+    @property
+    def num_runs(self) -> int:
+        return len(self.paces) * len(self.parts)
+
+    @property
+    def description(self) -> str:
+        """A few words on the prompts."""
+        return ", then ".join(part.prompts.description for part in self.parts)
 
     def show(self, run: Run) -> None:
         click.echo("\n".join(report.table(run, self.limits)) + "\n")
@@ -69,7 +79,9 @@ async def until_interrupted(load: Load) -> list[Run]:
             load.show(runs[-1])
     finally:
         asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
-    if len(runs) > 1:
+    if runs and runs[0].lengths:
+        click.echo("\n".join(report.latencies(runs)))
+    elif len(runs) > 1:
         click.echo("\n".join(report.overview(runs)))
     return runs
 
@@ -80,19 +92,28 @@ def _refusal(url: str, kind: str, details: str) -> str:
     return f"{url} does not answer a first request ({kind}): {details}".rstrip(": ")
 
 
-def _source(prompts: Path | None, random_tokens: int | None, tokenizer: str | None, seed: int) -> PromptSource:
-    if prompts and random_tokens:
-        raise click.UsageError("--prompts and --random exclude each other")
+def _parts(
+    scenario: str | None, prompts: Path | None, random_tokens: int | None, output_tokens: int | None,
+    tokenizer: str | None, seed: int,
+) -> list[Part]:
+    """Returns the parts of the load. Raises UsageError for options that exclude each other."""
+    given = {"--scenario": scenario, "--prompts": prompts, "--random": random_tokens, "--output-tokens": output_tokens}
+    named = [name for name, value in given.items() if value]
+    if len(named) > 1 and (scenario or named[:2] == ["--prompts", "--random"]):
+        raise click.UsageError(f"{named[0]} and {named[1]} exclude each other")
     loaded = load_tokenizer(tokenizer) if tokenizer else None
-    return FilePrompts(prompts, seed, loaded) if prompts else RandomPrompts(random_tokens or 128, seed, loaded)
+    if scenario:
+        return parts_of(scenario, seed, loaded)
+    return [Part(FilePrompts(prompts, seed, loaded) if prompts else RandomPrompts(random_tokens or 128, seed, loaded),
+                 output_tokens)]
 
 
-def _paces(concurrency: list[float] | None, rate: list[float] | None, seed: int) -> list[Pace]:
+def _paces(concurrency: list[float] | None, rate: list[float] | None, seed: int, is_scenario: bool) -> list[Pace]:
     if concurrency and rate:
         raise click.UsageError("--concurrency and --rate exclude each other")
     if rate:
         return [Rate(number, seed) for number in rate]
-    return [Concurrency(int(number)) for number in concurrency or [1, 4, 16]]
+    return [Concurrency(int(number)) for number in concurrency or ([1] if is_scenario else [1, 4, 16])]
 
 
 @click.command()
@@ -104,6 +125,8 @@ def _paces(concurrency: list[float] | None, rate: list[float] | None, seed: int)
 @click.option("--model", help="For OpenAI's routes.  [default: the first that the server lists]")
 @click.option("--api-key", envvar="API_KEY", show_envvar=True, help="Sent as a bearer token; a variable keeps it out "
               "of the list of processes.")
+@click.option("--scenario", type=click.Choice(list(SCENARIOS)), help="Random prompts of several lengths one after the "
+              "other, with a table of latencies; lecture: of 51 tokens for 1, of 232 for 1, of 228 for 26.")
 @click.option("--prompts", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
               help="One prompt in each line; .jsonl: objects with `prompt` and, if wanted, `output_tokens`; .json: "
               "conversations as ShareGPT's.")
@@ -116,7 +139,7 @@ def _paces(concurrency: list[float] | None, rate: list[float] | None, seed: int)
               "[default: what the file says, of conversations with --tokenizer; else 128]")
 @click.option("--ignore-eos", is_flag=True, help="Ask for answers that do not end early, where the server can.")
 @click.option("--concurrency", type=Numbers(is_whole=True), help="Clients, each sending a request when its last one is "
-              "answered; several numbers are measured in turn.  [default: 1,4,16]")
+              "answered; several numbers are measured in turn.  [default: 1,4,16; with --scenario 1]")
 @click.option("--rate", type=Numbers(is_whole=False), help="Requests a second instead, arriving at random (Poisson).")
 @click.option("--goodput", "limits", type=Limits(), metavar="LIMITS", help="Count the requests within "
               "limits in ms, such as ttft:200,itl:50; itl: of the longest gap; also tpot, e2e.")
@@ -130,9 +153,9 @@ def _paces(concurrency: list[float] | None, rate: list[float] | None, seed: int)
 @click.option("--picture", "picture_file", type=FILE, help="Draw throughput and latency into this .png (needs "
               "matplotlib).")
 def main(
-    url: str, api: str, is_streamed: bool, model: str | None, api_key: str | None, prompts: Path | None,
-    random_tokens: int | None, tokenizer: str | None, requests: int, output_tokens: int | None, ignore_eos: bool,
-    concurrency: list[float] | None, rate: list[float] | None, limits: dict[str, float] | None,
+    url: str, api: str, is_streamed: bool, model: str | None, api_key: str | None, scenario: str | None,
+    prompts: Path | None, random_tokens: int | None, tokenizer: str | None, requests: int, output_tokens: int | None,
+    ignore_eos: bool, concurrency: list[float] | None, rate: list[float] | None, limits: dict[str, float] | None,
     fields: dict[str, Any] | None, seed: int, warm_up: int, timeout: float, json_file: Path | None,
     picture_file: Path | None,
 ) -> None:
@@ -151,21 +174,23 @@ def main(
             file.parent.mkdir(parents=True, exist_ok=True)
     target = Target(url, APIS[api], model, api_key, is_streamed, timeout,
                     {**(fields or {}), **({"ignore_eos": True} if ignore_eos else {})})
-    load = Load(target, _paces(concurrency, rate, seed), _source(prompts, random_tokens, tokenizer, seed), requests,
-                output_tokens, warm_up, limits or {})
+    paces = _paces(concurrency, rate, seed, scenario is not None)
+    parts = _parts(scenario, prompts, random_tokens, output_tokens, tokenizer, seed)
+    load = Load(target, paces, parts, requests, warm_up, limits or {})
     try:
         runs = asyncio.run(until_interrupted(load))
     except ServerError as error:
         raise click.ClickException(str(error)) from None
     about = {"version": report.VERSION, "url": url, "api": api, "is_streamed": is_streamed,
-             "prompts": load.prompts.description, "seed": seed, "fields": dict(target.fields)}
+             "prompts": load.description, "seed": seed, "fields": dict(target.fields)}
     if json_file:
         figures = [report.as_json(run, load.limits) for run in runs]
         json_file.write_text(json.dumps({**about, "runs": figures}, indent=2))
     if picture_file and runs:
-        picture.draw({url: {run.level: [run] for run in runs}}, f"{url}, {api}, {load.prompts.description}",
-                     runs[0].pace, picture_file)
-    if any(run.is_interrupted for run in runs) or len(runs) < len(load.paces):
+        lines = {run.lengths: {each.level: [each] for each in runs if each.lengths == run.lengths} for run in runs}
+        picture.draw({str(lengths or url): own for lengths, own in lines.items()},
+                     f"{url}, {api}, {load.description}", runs[0].pace, picture_file)
+    if any(run.is_interrupted for run in runs) or len(runs) < load.num_runs:
         sys.exit(INTERRUPTED)
     if not any(run.answered for run in runs):
         raise click.ClickException(f"{url} answered no request: {next(iter(group_failures(runs[0].failures)))}")

@@ -91,15 +91,28 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
 
 
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How many tokens a prompt has, and its answer."""
+
+    prompt: int
+    output: int
+
+    def __str__(self) -> str:
+        return f"{self.prompt} → {self.output}"
+
+
 @dataclass
 class Run:
-    """The requests that were sent at one pace. `pace` is its name: "concurrency" or "rate", `level` its value."""
+    """The requests that were sent at one pace. `pace` is its name: "concurrency" or "rate", `level` its value. A
+    scenario's run has the lengths that it asked for."""
 
     pace: str
     level: float
     measurements: list[Measurement] = field(default_factory=list)
     duration: float = 0.0
     is_interrupted: bool = False
+    lengths: Lengths | None = None
 
     @property
     def answered(self) -> list[Measurement]:

@@ -226,6 +226,8 @@ def llama_options(command: Command) -> Command:
 def find_peers(
     vllm: Path | None, llama: Path | None, gguf: Path | None, num_threads: int
 ) -> tuple[Vllm | None, LlamaCpp | None]:
+    if gguf and not llama:
+        raise click.UsageError("--gguf is for --llama, which reads it")
     if llama and not gguf:
         raise click.UsageError("--llama needs --gguf, which llama.cpp's convert_hf_to_gguf.py makes of the model")
     return (Vllm(vllm, num_threads) if vllm else None,

@@ -54,8 +54,9 @@ def measure(model: Path, flags: tuple[str, ...]) -> Start:
             return Start(seconds, found, int(kv_tokens), phases)
 
 
-def wait_for_answer(child: Child, url: str, deadline: float) -> None:
-    request = urllib.request.Request(url, BODY, {"Content-Type": "application/json"})
+def wait_for_answer(child: Child, url: str, deadline: float, body: bytes | None = BODY) -> None:
+    """Waits until the server answers a POST with this body, or a GET without one."""
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
     while time.perf_counter() < deadline:
         if child.process.poll() is not None:
             raise child.failure(f"ended with {child.process.returncode} before it answered")

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "structures.h"
 #include "vec.h"
 
 namespace penstock {
@@ -12,6 +13,7 @@ namespace penstock {
 enum Activation : int64_t {
   kSilu, kGelu, kGeluTanh, kGeluSigmoid, kSigmoid, kRelu, kReluSquared, kClampedSwiglu, kNumActivations
 };
+constexpr int64_t kNoActivation = -1;
 
 enum Scoring : int64_t { kSoftmaxScore, kSigmoidScore, kSparseMixerScore };  // of kernels/route
 
@@ -34,195 +36,6 @@ void with_cache_type(int64_t dtype, F&& f) {
 #pragma GCC visibility push(default)
 extern "C" {
 
-// A field a line, for kernels/native.py reads them too. Weights are packed; a bias or a head's norm may be null.
-struct AttentionLayer {
-  int64_t width;
-  int64_t num_heads;
-  int64_t num_kv_heads;
-  int64_t head_dim;
-  int64_t half;  // of the dimensions that are rotated
-  int64_t window;
-  float scale;
-  float eps;
-  const void* norm;
-  int64_t norm_dtype;
-  const void* qkv;
-  const void* qkv_bias;
-  int64_t qkv_bias_dtype;
-  const void* q_norm;
-  int64_t q_norm_dtype;
-  const void* k_norm;
-  int64_t k_norm_dtype;
-  const float* cos;
-  const float* sin;
-  const void* output;
-  const void* output_bias;
-  int64_t output_bias_dtype;
-  int64_t qkv_site;
-  int64_t output_site;
-};
-
-struct MlpLayer {
-  int64_t width;
-  int64_t inner;
-  float eps;
-  const void* norm;
-  int64_t norm_dtype;
-  const void* gate_up;
-  const void* gate_up_bias;
-  int64_t gate_up_bias_dtype;
-  const void* down;
-  const void* down_bias;
-  int64_t down_bias_dtype;
-  int64_t gate_up_site;
-  int64_t down_site;
-};
-
-// A CodedWeight of kernels/quantised_linear; what it does not have is null.
-struct CodedWeight {
-  int64_t outputs;
-  int64_t inputs;
-  int64_t segments;
-  int64_t start;
-  int64_t group;
-  int64_t span;
-  int64_t bits;
-  int64_t zero;
-  int64_t is_whole;  // whether activations are whole numbers of 8 bits
-  const uint8_t* codes;
-  const float* scales;
-  const int16_t* zeros;
-  const float* table;
-  const float* minima;
-  const int16_t* factors;
-  const int16_t* offsets;
-};
-
-// Of each expert the packed weights and the inner width; bias [experts, 2 * inner], if there is one for all. They are
-// ascending by number in the sums.
-struct Experts {
-  int64_t count;
-  int64_t width;
-  int64_t outputs;
-  int64_t activation;
-  const void* const* gate_up;
-  const int64_t* inner;
-  const void* const* down;
-  const void* bias;
-  int64_t bias_dtype;
-};
-
-// A mixture and its norm. router gives the logits of as many experts as it has outputs, shared_gate, if it is not null, that
-// of the shared expert, which is the first of `experts` where there is one.
-struct MixtureLayer {
-  int64_t width;
-  float eps;
-  const void* norm;
-  int64_t norm_dtype;
-  const void* router;
-  const void* router_bias;
-  int64_t router_bias_dtype;
-  const float* choice_bias;
-  int64_t scoring;
-  int64_t top_k;
-  int64_t is_normalised;
-  float scale;
-  int64_t groups;
-  int64_t top_groups;
-  int64_t group_best;
-  float jitter;
-  int64_t has_shared;
-  const void* shared_gate;
-  const Experts* experts;
-};
-
-// As kernels/recurrence/heads.py; skip may be null.
-struct RecurrentHeads {
-  int64_t heads;
-  int64_t groups;
-  int64_t key_dim;
-  int64_t value_dim;
-  int64_t is_delta;
-  float min_step;
-  float max_step;
-  const float* rate;
-  const float* bias;
-  const float* skip;
-};
-
-// What an adapter has for one linear, as kernels/lora/adapter.py lays it out; of rank 0, nothing. panels [outputs / 16, 3].
-struct LoraLinear {
-  int64_t inputs;
-  int64_t outputs;
-  int64_t segments;
-  int64_t width;
-  int64_t rank;
-  int64_t dtype;
-  const void* a;
-  const void* b;
-  const int64_t* panels;
-  const float* scales;
-};
-
-// The adapter of each row: its number, -1 for none; table [groups, sites].
-struct AdapterRows {
-  int64_t num_tokens;
-  int64_t num_sites;
-  int64_t num_groups;
-  const int32_t* groups;
-  const LoraLinear* table;
-};
-
-struct AttentionMetadata {
-  int64_t num_tokens;
-  int64_t num_sequences;
-  int64_t max_blocks;
-  const int64_t* positions;
-  const int64_t* slot_mapping;
-  const int32_t* tables;
-  const int32_t* starts;
-  const int32_t* counts;
-};
-
-// logits [rows, vocabulary], masks [num_masks, words of 32 tokens]; offsets [rows + 1], top_ids and top_logprobs
-// [rows, top_width], the rest [rows]. A history is read by rows with penalties.
-struct SampleBatch {
-  int64_t rows;
-  int64_t vocabulary;
-  const float* logits;
-  const uint8_t* do_sample;
-  const uint8_t* of_logprobs;
-  const int64_t* seed;
-  const int64_t* position;
-  const int64_t* branch;
-  const float* repetition_penalty;
-  const float* share_penalty;
-  const float* frequency_penalty;
-  const float* presence_penalty;
-  const float* temperature;
-  const int64_t* top_k;
-  const float* top_p;
-  const float* typical_p;
-  const float* min_p;
-  const int64_t* prompt_length;
-  const int64_t* mask;
-  const int64_t* top_n;
-  int64_t history_length;
-  const int64_t* history_ids;
-  const int64_t* history_offsets;
-  int64_t num_biases;
-  const int64_t* bias_ids;
-  const float* bias_values;
-  const int64_t* bias_offsets;
-  int64_t num_masks;
-  const uint32_t* masks;
-  int64_t top_width;
-  int64_t* ids;
-  float* logprobs;
-  int64_t* top_ids;
-  float* top_logprobs;
-};
-
 // One pool for the process, of `count` threads with the one that calls; cpus, if not null, says where each stays, the
 // caller first.
 void penstock_set_threads(int64_t count, const int64_t* cpus);
@@ -240,6 +53,16 @@ void penstock_exchange(void* base, int64_t rank, int64_t world_size, int64_t* tr
 // weight [outputs, inputs] as linear wants it; packed_size says in how many bytes.
 void penstock_packed_size(int64_t dtype, int64_t outputs, int64_t inputs, int64_t segments, int64_t* size);
 void penstock_pack(const void* weight, int64_t dtype, int64_t outputs, int64_t inputs, int64_t segments, void* packed);
+// The same for tiles, which multiply x and the weight as sums of bfloat16 numbers (tiled.h), if may_use is 1: the processor
+// has them, and the system lets this process use them.
+void penstock_may_use_tiles(int64_t* may_use);
+void penstock_packed_tiled_size(int64_t dtype, int64_t outputs, int64_t inputs, int64_t segments, int64_t* size);
+void penstock_pack_tiled(const void* weight, int64_t dtype, int64_t outputs, int64_t inputs, int64_t segments,
+                         void* packed);
+// A weight of int8, whose inputs share a scale 16 by 16: codes [outputs, inputs], scales [outputs, inputs / 16]. Segments are
+// of multiples of 16 inputs.
+void penstock_pack_tiled_codes(const int8_t* codes, const float* scales, int64_t outputs, int64_t inputs,
+                               int64_t segments, void* packed);
 void penstock_packed_coded_size(const CodedWeight* weight, int64_t* size);
 void penstock_pack_coded(const CodedWeight* weight, void* packed);
 // Whether the processor's instructions for dot products of bytes are used, if it has them: the sums are the same ones.
@@ -275,6 +98,15 @@ void penstock_paged_attention(void* out, const void* q, int64_t q_stride, int64_
                               const int32_t* counts, int64_t num_sequences, int64_t num_tokens, int64_t num_heads,
                               float scale, int64_t window, float softcap, const float* sinks, const float* slopes,
                               int64_t* status);
+
+// Without a cache, and of all keys of a query's sequence those at most `window` away, or if it is 0 all. k and v are [num_tokens,
+// num_kv_heads, head_dim], q and they with strides between tokens. bias [num_heads, 2 * reach + 1] or null: what scores grow
+// by, by the distance of a key, from -reach to reach, which stands for all that are farther. *status is 0, or 1 for counts
+// that do not fit, and then nothing was computed.
+void penstock_full_attention(void* out, const void* q, int64_t q_stride, const void* k, int64_t k_stride, const void* v,
+                             int64_t v_stride, int64_t dtype, int64_t num_kv_heads, int64_t head_dim,
+                             const int32_t* counts, int64_t num_sequences, int64_t num_tokens, int64_t num_heads,
+                             float scale, int64_t window, const float* bias, int64_t reach, int64_t* status);
 
 // x, residual (or null), out, total: [rows, width] of dtype; total is not written without a residual.
 void penstock_rms_norm(int64_t dtype, int64_t weight_dtype, const void* x, const void* residual, const void* weight,
@@ -340,6 +172,18 @@ void penstock_blocks(int64_t count, const AttentionLayer* const* attention, cons
                      const MixtureLayer* const* mixtures, const AttentionMetadata* metadata, int64_t dtype,
                      void* const* caches, int64_t cache_dtype, int64_t num_blocks, int64_t block_size, void* x, void* delta,
                      int64_t has_delta, const AdapterRows* adapters, int64_t* status);
+
+// `count` blocks of an encoder, over whole texts: counts [num_texts], positions [num_tokens]. x [num_tokens, width] of dtype is
+// overwritten by the residual stream; delta, the same, by what is yet to be added to it, unless blocks are of post-norm. adapters
+// may be null. *status as of penstock_full_attention.
+void penstock_encoder_blocks(int64_t count, const EncoderLayer* const* layers, int64_t dtype, int64_t num_tokens,
+                             const int64_t* positions, const int32_t* counts, int64_t num_texts, void* x, void* delta,
+                             const AdapterRows* adapters, int64_t* status);
+
+// sums [segments, width] grow by the rows of x [rows, width] of dtype: each by counts[s] of them, one after the other.
+// *status is 0, or 1 for counts that do not fit, and then nothing was added.
+void penstock_segment_sum(int64_t dtype, const void* x, const int32_t* counts, int64_t segments, int64_t rows,
+                          int64_t width, float* sums, int64_t* status);
 
 // What is wrong with the batch, and then nothing is sampled, or 0: 1 for histories, 2 for biases, 3 for masks that are none
 // of this vocabulary, or not all that there is.

@@ -90,6 +90,18 @@ void activate_gate_of_row(int64_t activation, int64_t dtype, const void* row, vo
   });
 }
 
+void activate_in_place(int64_t activation, int64_t dtype, void* x, int64_t stride, int64_t rows, int64_t width) {
+  with_type(dtype, [&](auto element) {
+    using T = decltype(element);
+    with_activation(activation, [&](auto kind) {
+      for (int64_t r = 0; r < rows; r++) {
+        T* const row = static_cast<T*>(x) + r * stride;
+        activate_row<kind>(row, row, width, false);
+      }
+    });
+  });
+}
+
 }  // namespace penstock
 
 extern "C" void penstock_activation(int64_t activation, int64_t is_gated, int64_t dtype, const void* x, void* out,

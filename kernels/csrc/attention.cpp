@@ -1,11 +1,14 @@
 // Attention of a ragged batch over the paged cache: one item's way through its tiles. attention_plan.h cuts a call into
 // items, attention_tile.h has the arithmetic.
+#include <algorithm>
 #include <memory>
+#include <numeric>
 
 #include "abi.h"
 #include "attention_plan.h"
 #include "attention_tile.h"
 #include "attention_weights.h"
+#include "own_cells.h"
 #include "pool.h"
 
 namespace penstock {
@@ -148,10 +151,12 @@ class Worker {
       const Group group = group_of(tile, row, std::min(size, item_->num_rows - row));
       if (group.sees_nothing()) continue;
       const int64_t i = index + row;
-      if (call_.slopes) find_slopes(tile, index / item_->num_rows, row, group.rows);
+      const bool is_added = call_.slopes || call_.distances.at;
+      if (is_added) find_added(tile, index / item_->num_rows, row, group.rows);
       if constexpr (kScaled<T>) scales_.queries = query_units_ + i;
       multiply_all_keys(group, q_ + i * dim_, dim_, cells, ahead, scores_);
-      take_weights(group, call_.form, call_.slopes ? &slopes_ : nullptr, scales_, scores_, out.max + i, lanes_ + i, factors_, weights_);
+      take_weights(group, call_.form, is_added ? &added_ : nullptr, scales_, scores_, out.max + i, lanes_ + i, factors_,
+                   weights_);
       add_values(group, weights_, dim_, cells, ahead, factors_, out.out + i * dim_);
       ahead = nullptr;
     }
@@ -161,19 +166,26 @@ class Worker {
     Group group{};
     for (int64_t r = 0; r < rows; r++) {
       const int64_t position = item_->start + (item_->row + row + r) / call_.share();
-      const int64_t low = std::min<int64_t>(call_.low(position) - tile, kTile), high = std::max<int64_t>(position + 1 - tile, 0);
+      const int64_t low = std::min<int64_t>(call_.low(position) - tile, kTile);
+      const int64_t high = std::max<int64_t>(call_.high(position, item_->length) - tile, 0);
       group.add({static_cast<int>(std::max<int64_t>(low, 0)), static_cast<int>(std::min<int64_t>(high, kTile))});
     }
     return group;
   }
 
   // Of some rows of the item's head, counted from its first.
-  void find_slopes(int64_t tile, int64_t head, int64_t row, int64_t rows) {
+  void find_added(int64_t tile, int64_t head, int64_t row, int64_t rows) {
     const int64_t share = call_.share();
     for (int64_t r = 0; r < rows; r++) {
-      const int64_t number = item_->row + row + r;
-      slopes_.slope[r] = call_.slopes[(item_->head + head) * share + number % share] * kLog2e;
-      slopes_.query[r] = static_cast<float>(item_->start + number / share - tile);
+      const int64_t number = item_->row + row + r, query_head = (item_->head + head) * share + number % share;
+      const int64_t query = item_->start + number / share - tile;
+      if (call_.slopes) {
+        added_.slope[r] = call_.slopes[query_head] * kLog2e;
+        added_.query[r] = static_cast<float>(query);
+      } else {
+        const Distances& distances = call_.distances;
+        added_.distances[r] = distances.at + query_head * distances.stride + distances.origin - query;
+      }
     }
   }
 
@@ -229,7 +241,7 @@ class Worker {
   const Item *item_, *next_;
   std::unique_ptr<T[]> made_;
   std::conditional_t<kScaled<T>, Scales, NoScales> scales_;
-  Slopes slopes_;
+  Added added_;
   alignas(64) X q_[kMaxState];
   alignas(64) float states_[2][kMaxState + 2 * kRows];
   alignas(64) float lanes_[kRows][kLanes];
@@ -272,6 +284,13 @@ void attend(const Call& call, DType cache_dtype, const Plan& plan) {
   });
 }
 
+void compute(const Call& call, DType cache_dtype, int64_t num_sequences, auto&& sequence_of) {
+  static thread_local Plan plan;
+  plan.make(call, num_sequences, sequence_of);
+  attend(call, cache_dtype, plan);
+  if (plan.parts.size() > kKeptParts) plan.parts = {};
+}
+
 }  // namespace
 }  // namespace penstock
 
@@ -288,8 +307,25 @@ extern "C" void penstock_paged_attention(void* out, const void* q, int64_t q_str
                   Form::of(scale, softcap), sinks, slopes};
   *status = check(call, num_blocks, tables, max_blocks, starts, counts, num_sequences, num_tokens);
   if (*status != kOk || num_tokens == 0) return;
-  static thread_local Plan plan;
-  plan.make(call, tables, max_blocks, starts, counts, num_sequences);
-  attend(call, DType(cache_dtype), plan);
-  if (plan.parts.size() > kKeptParts) plan.parts = {};
+  compute(call, DType(cache_dtype), num_sequences, [&](int64_t s) -> Sequence {
+    return {tables + s * max_blocks, starts[s], counts[s]};
+  });
+}
+
+extern "C" void penstock_full_attention(void* out, const void* q, int64_t q_stride, const void* k, int64_t k_stride,
+                                        const void* v, int64_t v_stride, int64_t dtype, int64_t num_kv_heads,
+                                        int64_t head_dim, const int32_t* counts, int64_t num_sequences,
+                                        int64_t num_tokens, int64_t num_heads, float scale, int64_t window,
+                                        const float* bias, int64_t reach, int64_t* status) {
+  const int32_t* const end = counts + num_sequences;
+  const bool is_bad = std::any_of(counts, end, [](int32_t count) { return count < 0; }) ||
+                      std::accumulate(counts, end, int64_t{0}) != num_tokens;
+  *status = is_bad ? kBadLengths : kOk;
+  if (*status != kOk || num_tokens == 0) return;
+  OwnCells cells(counts, num_sequences);
+  const void* const cache = cells.write({k, k_stride}, {v, v_stride}, num_kv_heads, head_dim, DType(dtype));
+  Call call{q, cache, out, q_stride, num_heads, num_kv_heads, head_dim, kCellKeys, window ? window + 1 : 0, DType(dtype),
+            Form::of(scale, 0), nullptr, nullptr, true};
+  if (bias) call.distances = spread(bias, reach, num_heads, *std::max_element(counts, end));
+  compute(call, DType(dtype), num_sequences, [&](int64_t s) -> Sequence { return {cells.table(s), 0, counts[s]}; });
 }

@@ -15,6 +15,12 @@
 
 namespace penstock {
 
+// [heads, stride]: that of the key at s to the query at p is at [head, origin + s - p], in powers of 2.
+struct Distances {
+  const float* at;
+  int64_t stride, origin;
+};
+
 constexpr int64_t kSegment = 512;                        // keys; another segment changes bits
 constexpr int64_t kRows = 48, kMaxState = kRows * 256;   // rows, and rows * dim, of an item; they change no bits
 
@@ -25,17 +31,30 @@ struct Call {
   DType dtype;
   Form form;
   const float *sinks, *slopes;
+  bool is_full = false;      // a query sees later keys, too
+  Distances distances = {};  // what scores grow by with the distance of a key, if `at` is not null
 
   int64_t dim() const { return padded_dim(head_dim); }
   int64_t share() const { return num_heads / num_kv_heads; }  // query heads of a KV head
   int64_t max_rows() const { return std::max<int64_t>(1, std::min(kRows, kMaxState / dim())); }
+  // The keys [low, high) that a query sees, of `length`.
   int64_t low(int64_t position) const { return window ? std::max<int64_t>(0, position + 1 - window) : 0; }
+  int64_t high(int64_t position, int64_t length) const {
+    if (!is_full) return position + 1;
+    return window ? std::min(length, position + window) : length;
+  }
+};
+
+struct Sequence {
+  const int32_t* table;
+  int64_t start, count;  // position of its first query, and how many there are
 };
 
 // The work of one thread: some rows of some KV heads of a sequence, over the keys [begin, end).
 struct Item {
   const int32_t* table;
   int64_t start, token;     // position of the sequence's first query, and its index in q
+  int64_t length;           // keys of the sequence
   int64_t head, num_heads;  // KV heads
   int64_t row, num_rows;    // of each of these heads: share() rows for each token
   int64_t low;              // the first key that any of the rows sees
@@ -59,16 +78,19 @@ struct Plan {
   std::vector<Item> units, items;  // a unit is all keys of some rows; an item is a unit, or a segment of one
   std::vector<float> parts;        // the states of the segments
 
-  void make(const Call& call, const int32_t* tables, int64_t max_blocks, const int32_t* starts, const int32_t* counts,
-            int64_t num_sequences) {
+  // sequence_of(s) is one of num_sequences.
+  template <class F>
+  void make(const Call& call, int64_t num_sequences, F&& sequence_of) {
     units.clear();
     items.clear();
     // Two threads are well balanced by eight items; one thread has nothing to balance.
     const int64_t threads = num_threads(), enough = threads > 1 ? 4 * threads : 0;
     int64_t token = 0;
-    for (int64_t s = 0; s < num_sequences; token += counts[s++]) {
-      add_sequence(call, {tables + s * max_blocks, starts[s], token, 0, 0, 0, 0, 0, 0, 0, nullptr}, counts[s], num_sequences,
-                   enough);
+    for (int64_t s = 0; s < num_sequences; s++) {
+      const Sequence own = sequence_of(s);
+      add_sequence(call, {own.table, own.start, token, own.start + own.count, 0, 0, 0, 0, 0, 0, 0, nullptr}, own.count,
+                   num_sequences, enough);
+      token += own.count;
     }
     cut(call.dim(), enough);
   }
@@ -79,7 +101,7 @@ struct Plan {
       item.num_rows = std::min(call.max_rows(), all - item.row);
       item.low = call.low(item.start + item.row / call.share());
       item.begin = item.low / kTile * kTile;
-      item.end = item.start + (item.row + item.num_rows - 1) / call.share() + 1;
+      item.end = call.high(item.start + (item.row + item.num_rows - 1) / call.share(), item.length);
       // All heads together read the memory in order; each alone is more items for the threads.
       const bool is_few = num_sequences * item.num_segments() < enough;
       const int64_t together = is_few ? 1 : call.max_rows() / item.num_rows;

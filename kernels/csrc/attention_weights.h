@@ -32,12 +32,14 @@ INLINE Vec shape_score(Vec s, const Form& form) {
   return tanh * set(form.cap);
 }
 
-// What the scores of some rows grow by with each key: in powers of 2, and 0 at the row's own position, which is counted
-// from the tile's first key.
-struct Slopes {
+// What the scores of some rows grow by with each key of a tile, in powers of 2: by a slope that is 0 at the row's own
+// position, which is counted from the tile's first key, or where `distances` is not null by what lies there for each key.
+struct Added {
   float slope[kGroup], query[kGroup];
+  const float* distances[kGroup] = {};
 
   INLINE Vec add(Vec score, int row, int key) const {
+    if (distances[row]) return score + load(distances[row] + key);
     alignas(64) static constexpr float kNumbers[kLanes] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     const Vec distance = load(kNumbers) + set(static_cast<float>(key) - query[row]);
     return fma(distance, set(slope[row]), score);
@@ -73,7 +75,7 @@ INLINE float take_whole(Load&& x, int64_t n, float limit, int16_t* to) {
 // The online softmax of up to kGroup rows: the weights p of this tile, times the values' scales, and the factors of
 // their product with V. `sums` has a row's sum of weights in lanes.
 template <class X, class S>
-inline void take_weights(const Group& group, const Form& form, const Slopes* slopes, const S& scales, float* scores, float* max,
+inline void take_weights(const Group& group, const Form& form, const Added* added, const S& scales, float* scores, float* max,
                          float (*sums)[kLanes], Factors& factors, X* p) {
   constexpr bool kHasScales = std::is_same_v<S, Scales>;
   const Vec none = set(-INFINITY);
@@ -85,7 +87,7 @@ inline void take_weights(const Group& group, const Form& form, const Slopes* slo
       Vec x = load(at);
       if constexpr (kHasScales) x = x * (load(scales.keys + c * kLanes) * set(scales.queries[r]));
       x = shape_score(x, form);
-      if (slopes) x = slopes->add(x, r, c * kLanes);
+      if (added) x = added->add(x, r, c * kLanes);
       if (!group.sees_all()) {
         x = select(first(group.seen[r].high - c * kLanes), x, none);
         x = select(first(group.seen[r].low - c * kLanes), none, x);

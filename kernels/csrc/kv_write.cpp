@@ -19,8 +19,12 @@ struct Tokens {
 template <class From, class To>
 INLINE void convert(const From* from, int64_t n, To* to) {
   if constexpr (std::is_same_v<From, To>) {
-    std::memset(static_cast<void*>(to), 0, kLanes * sizeof(To));
-    std::memcpy(to, from, static_cast<size_t>(std::min<int64_t>(n, kLanes)) * sizeof(To));
+    if (n >= kLanes) {
+      std::memcpy(to, from, kLanes * sizeof(To));  // of a size that the compiler knows
+    } else {
+      std::memset(static_cast<void*>(to), 0, kLanes * sizeof(To));
+      std::memcpy(to, from, static_cast<size_t>(n) * sizeof(To));
+    }
   } else {
     store(to, load(from, n));
   }

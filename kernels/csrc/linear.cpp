@@ -203,6 +203,7 @@ void multiply_any(const void* x, int64_t x_dtype, int64_t rows, const void* pack
     return;
   }
   if (header.dtype == kQuantised) return multiply_coded(x, x_dtype, rows, packed, output);
+  if (header.dtype == kTiled) return multiply_tiled(x, x_dtype, rows, packed, output);
   with_linear(x_dtype, packed, output, [&](const auto& linear) { linear(x, x_dtype, rows); });
 }
 

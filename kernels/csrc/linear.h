@@ -50,6 +50,9 @@ struct Totals {
 void add_apart(const void* packed, int64_t x_dtype, const void* prepared, int64_t rows, int64_t group,
                const Totals& totals);
 
+// What multiply_any does for tiled weights.
+void multiply_tiled(const void* x, int64_t x_dtype, int64_t rows, const void* packed, const Output& output);
+
 // What the above do for coded weights.
 void multiply_coded(const void* x, int64_t x_dtype, int64_t rows, const void* packed, const Output& output);
 int64_t prepared_bytes_of_coded(const void* packed);

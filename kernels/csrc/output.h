@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "abi.h"
+#include "activation.h"
 #include "lora.h"
 #include "packed.h"
 #include "units.h"
@@ -19,9 +20,10 @@ struct Output {
   int64_t bias_dtype;
   int64_t skip, width;    // the first column, and how many there are
   const Deltas* deltas = nullptr;  // of the whole matrix, or null
+  int64_t activation = kNoActivation;  // of what is written
 
   Output columns(int64_t first, int64_t count) const {
-    return {data, dtype, stride, bias, bias_dtype, skip + first, count, deltas};
+    return {data, dtype, stride, bias, bias_dtype, skip + first, count, deltas, activation};
   }
 
   // Adds deltas and the bias of `columns` registers of outputs from `first` on to the sums of a tile's rows, and rounds.
@@ -39,6 +41,10 @@ struct Output {
         for (int64_t i = 0; i < count; i += kLanes) {
           store(out + i, load(sums + r * columns * kLanes + i) + load(biases + i), count - i);
         }
+      }
+      if (activation != kNoActivation) {  // while it is near
+        auto* const first_row = static_cast<decltype(type)*>(data) + row * stride + skip + first;
+        activate_in_place(activation, dtype, first_row, stride, rows, count);
       }
     });
   }

@@ -20,7 +20,7 @@ constexpr int kPanel = kLanes;  // sixteen registers hold one column of six rows
 struct alignas(64) Header {
   int64_t dtype, outputs, inputs, segments;
 };
-enum Form : int64_t { kQuantised = 16, kStacked = 17 };
+enum Form : int64_t { kQuantised = 16, kStacked = 17, kTiled = 18 };
 
 // Weights of the same inputs and segments, whose outputs follow one another.
 struct Stack {

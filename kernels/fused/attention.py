@@ -85,7 +85,7 @@ class AttentionLayer:
 
     @property
     def address(self) -> int:
-        """Returns where csrc/abi.h's struct lies for as long as the layer lives."""
+        """Returns where csrc/structures.h's struct lies for as long as the layer lives."""
         return ctypes.addressof(self._struct)
 
     def _check_norms(self) -> None:

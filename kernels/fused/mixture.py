@@ -75,7 +75,7 @@ class MixtureLayer:
 
     @property
     def address(self) -> int:
-        """Returns where csrc/abi.h's struct lies for as long as the layer lives."""
+        """Returns where csrc/structures.h's struct lies for as long as the layer lives."""
         return ctypes.addressof(self._struct)
 
     def _structure(self, experts: Compiled) -> ctypes.Structure:

@@ -96,7 +96,7 @@ class Adapter:
     """An adapter on one rank: its weights by the numbers of the model's linears, None where it has nothing."""
 
     weights: tuple[LoraWeight | None, ...]
-    table: Tensor                        # int64 [sites, fields of csrc/abi.h's LoraLinear]
+    table: Tensor                        # int64 [sites, fields of csrc/structures.h's LoraLinear]
     num_bytes: int
 
 
@@ -216,7 +216,7 @@ def _fill_b(weight: LoraWeight, b: Tensor, begin: int, first_rank: int) -> None:
 
 
 def _fields(weight: LoraWeight | None) -> list[int]:
-    """Returns the fields of csrc/abi.h's LoraLinear."""
+    """Returns the fields of csrc/structures.h's LoraLinear."""
     values: dict[str, int] = {}
     if weight is not None:
         values = {

@@ -43,12 +43,12 @@ class AdapterRows:
 
     @cached_property
     def table(self) -> Tensor:
-        """Returns int64 [adapters, sites, fields of csrc/abi.h's LoraLinear]."""
+        """Returns int64 [adapters, sites, fields of csrc/structures.h's LoraLinear]."""
         return torch.stack([adapter.table for adapter in self.adapters])
 
     @cached_property
     def struct(self) -> ctypes.Structure:
-        """Returns the struct that csrc/abi.h declares, which is made once for all layers."""
+        """Returns the struct that csrc/structures.h declares, which is made once for all layers."""
         return native.structure("AdapterRows")(
             num_tokens=len(self.groups), num_sites=self.table.shape[1], num_groups=len(self.adapters),
             groups=self.groups.data_ptr(), table=self.table.data_ptr())

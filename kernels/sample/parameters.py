@@ -1,8 +1,8 @@
 """Defines how the rows of a step are sampled, and what comes of it.
 
 `RowParameters` is the one table of the sampling parameters. The columns in which a shard keeps them, the tensors of
-`SampleParameters`, their pointers in Python's image of csrc/abi.h's SampleBatch and what the wire refuses all follow
-from its fields; a test holds abi.h itself to them.
+`SampleParameters`, their pointers in Python's image of csrc/structures.h's SampleBatch and what the wire refuses all
+follow from its fields; a test holds that file itself to them.
 """
 
 from collections.abc import Callable, Mapping

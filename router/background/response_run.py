@@ -19,7 +19,8 @@ from penstock.router.generation import request_log, request_record
 from penstock.router.generation.asking import Asking
 from penstock.router.generation.identity import Identity, Wish
 from penstock.router.generation.request_record import recording
-from penstock.router.generation.service import Services
+from penstock.router.generation.service import Service
+from penstock.router.generation.services import Services
 from penstock.router.leased_work import farewell
 from penstock.router.store.leases import RENEW_SECONDS, LeaseLost
 from penstock.router.store.patience import patiently
@@ -61,7 +62,8 @@ class ResponseRun:
             try:
                 status = await self._run()
             finally:
-                request_log.write(record, request_log.status_of(record, status))
+                request_log.write(record, request_log.status_of(record, status),
+                                  journal=self._services.first.around.journal)
 
     async def give_up(self) -> None:
         """Ends the response as failed by a fault of the router. Raises LeaseLost."""
@@ -133,7 +135,10 @@ class ResponseRun:
         seed = int(kept.answer_name.split(".")[1])
         body = ResponseBody.model_validate(orjson.loads(kept.request)).model_copy(
             update={"seed": seed, "service_tier": None, "priority": None})
-        service = self._services.named(body.model)
+        async with self._services.using(body.model) as service:
+            return await self._answered(service, body)
+
+    async def _answered(self, service: Service, body: ResponseBody) -> tuple[dict[str, Any], Event]:
         request_record.describe("response", body.model)
         before = await patiently(lambda: keeping.before(body, self._store, service.limits))
         with Asking(service, is_background=True) as asking:

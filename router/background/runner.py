@@ -6,7 +6,7 @@ from aiohttp import web
 
 from penstock.router.api.openai.storage import STORE
 from penstock.router.background.response_run import ResponseRun
-from penstock.router.generation.service import SERVICES, Services
+from penstock.router.generation.services import SERVICES, Services
 from penstock.router.leased_work import Worker, run_amid
 from penstock.router.memory_ceiling import NUM_RESPONSES
 from penstock.router.store.response_leases import ResponseLease

@@ -3,7 +3,6 @@
 import asyncio
 import secrets
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -12,6 +11,7 @@ import orjson
 
 from penstock.router import request_id
 from penstock.router.api.http.failures import to_router_error
+from penstock.router.api.http.receipts import give_receipt, taken_out_of
 from penstock.router.api.openai.failures import told
 from penstock.router.api.whole_answers import whole_answer
 from penstock.router.batches.lines import Line
@@ -19,9 +19,11 @@ from penstock.router.errors import Dropped, Overloaded, Unhealthy
 from penstock.router.generation import request_log
 from penstock.router.generation.identity import Wish
 from penstock.router.generation.request_record import recording
-from penstock.router.generation.service import Services
+from penstock.router.generation.services import RELOAD_SECONDS, NotLoaded, Services
 from penstock.router.store.records import AnsweredLine
 
+LOAD_TRIES = 3
+"""After how many tries to load its model a line is answered with the error."""
 RETRY_SECONDS = 1.0
 """How long a line waits for a group that is away."""
 _ID = "batch_req_"
@@ -78,12 +80,31 @@ def id_of(name: str) -> str:
 
 async def answer_patiently(services: Services, line: Line, check: Callable[[], None] = lambda: None) -> LineAnswer:
     """Returns the answer to a line as `answer_line` does, which is asked again while no group can answer, as long as
-    `check` raises no error."""
+    `check` raises no error. A model that can't be loaded is tried a few times."""
+    num_tries = 0
     while True:
-        with suppress(Overloaded, Unhealthy):
+        try:
             return await answer_line(services, line)
+        except (Overloaded, Unhealthy) as error:
+            pause = RELOAD_SECONDS if isinstance(error, NotLoaded) else RETRY_SECONDS
+            num_tries += isinstance(error, NotLoaded)
+            if num_tries == LOAD_TRIES:
+                with request_id.naming(None) as name:
+                    status, body = told(error, services.first.limits.tgi_openai_routes)
+                    return LineAnswer(line.custom_id, status, name, body)
         check()
-        await asyncio.sleep(RETRY_SECONDS)
+        await asyncio.sleep(pause)
+
+
+async def _whole(services: Services, line: Line) -> dict[str, Any]:
+    """Returns the whole answer to a line, with a receipt if that is asked for. Raises RouterError."""
+    asked = {**line.body}
+    wants_receipt = taken_out_of(asked)
+    body, _ = await whole_answer(services, line.url, asked, Wish(key=line.custom_id), is_background=True)
+    if wants_receipt:
+        signer = services.first.around.signer
+        body["receipt"] = await give_receipt(line.url, orjson.dumps(asked).decode(), signer)
+    return body
 
 
 async def answer_line(services: Services, line: Line) -> LineAnswer:
@@ -95,7 +116,7 @@ async def answer_line(services: Services, line: Line) -> LineAnswer:
     with request_id.naming(None) as name, recording(f"POST {line.url} (batch)") as record:
         status = Dropped.status
         try:
-            body, _ = await whole_answer(services, line.url, line.body, Wish(key=line.custom_id), is_background=True)
+            body = await _whole(services, line)
             status = int(HTTPStatus.OK)
         except (Overloaded, Unhealthy) as error:
             status = error.status
@@ -104,5 +125,6 @@ async def answer_line(services: Services, line: Line) -> LineAnswer:
             is_tgi = services.first.limits.tgi_openai_routes
             status, body = told(to_router_error(error), is_tgi)
         finally:
-            request_log.write(record, request_log.status_of(record, status))
+            request_log.write(record, request_log.status_of(record, status),
+                              journal=services.first.around.journal)
         return LineAnswer(line.custom_id, status, name, body)

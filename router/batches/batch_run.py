@@ -12,7 +12,7 @@ from penstock.router.batches.checking import Checking, error_entry
 from penstock.router.batches.lines import Line, checked_line, most_sequences, raw_lines
 from penstock.router.batches.outputs import Outputs
 from penstock.router.batches.window import Window
-from penstock.router.generation.service import Services
+from penstock.router.generation.services import Services
 from penstock.router.leased_work import farewell
 from penstock.router.metrics.batches import BatchMetrics
 from penstock.router.store.batch_leases import BatchLease
@@ -192,7 +192,7 @@ class BatchRun:
                 continue
             number = await anext(waiting, None)
             line = checked_line(raw)
-            size = await self._window.take(raw.length, most_sequences(line.body))
+            size = await self._window.take(raw.length, most_sequences(line.url, line.body))
             task = asyncio.create_task(self._answer(line), name="a line of a batch")
             self._asking[task] = size
             task.add_done_callback(self._note)

@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
-from penstock.router.batches.lines import LineError, raw_lines, read_line, repeated
+from penstock.router.api.whole_answers import EMBEDDINGS
+from penstock.router.batches.lines import Line, LineError, most_sequences, raw_lines, read_line, repeated
 from penstock.router.limits import Limits
 from penstock.router.store.batch_leases import BatchLease
 from penstock.router.store.files import Files
@@ -13,6 +14,8 @@ from penstock.router.store.patience import parts_of, patiently
 from penstock.router.store.records import StoredBatch
 
 MAX_LINES = 50_000
+MAX_TEXTS = 50_000
+"""How many texts the lines of a file may ask vectors of, all together."""
 MAX_ERRORS = 100
 """How many errors of a file are told."""
 _STORED_LINES = 500
@@ -30,6 +33,7 @@ class Checking:
         self._batch = batch
         self._limits = limits
         self._total = 0
+        self._num_texts = 0
         self._model: str | None = None
         self._errors: list[dict[str, Any]] = []
         self._group: list[tuple[int, str]] = []
@@ -55,6 +59,7 @@ class Checking:
             self._total += 1
             try:
                 line = read_line(raw, self._limits, self._batch.endpoint)
+                self._count_texts(line)
                 self._model = self._model or _named(line.body.get("model"))
                 self._group.append((line.number, line.custom_id))
             except LineError as error:
@@ -65,6 +70,15 @@ class Checking:
                 return
             await asyncio.sleep(0)  # others may have their turn between two lines
         await self._store()
+
+    def _count_texts(self, line: Line) -> None:
+        """Raises LineError for the first line of vectors whose texts are too many with those before it."""
+        before = self._num_texts
+        if line.url == EMBEDDINGS:
+            self._num_texts += most_sequences(line.url, line.body)
+        if before <= MAX_TEXTS < self._num_texts:
+            raise LineError(line.number, f"the input file must ask for vectors of at most {MAX_TEXTS} texts. Given: "
+                            "more", "too_many_inputs", "body.input")
 
     async def _parts(self) -> AsyncIterator[bytes]:
         """Yields the parts of the input, and renews the lease, however few lines there are to store."""

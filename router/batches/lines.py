@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from penstock.router.api.http.body import parse_json
-from penstock.router.api.whole_answers import ROUTES
+from penstock.router.api.whole_answers import EMBEDDINGS, ROUTES
 from penstock.router.errors import Unreadable
 from penstock.router.generation.identity import MAX_KEY
 from penstock.router.limits import Limits
@@ -114,10 +114,10 @@ def checked_line(raw: RawLine) -> Line:
     return Line(raw.number, found["custom_id"], found["url"], found["body"])
 
 
-def most_sequences(body: Mapping[str, Any]) -> int:
-    """Returns how many sequences a request takes at the most, for its prompts and the answers or beams of each; 1 if it
-    names what is refused."""
-    prompt = body.get("prompt")
+def most_sequences(url: str, body: Mapping[str, Any]) -> int:
+    """Returns how many sequences a request takes at the most, for its prompts and the answers or beams of each, or for
+    its texts; 1 if it names what is refused."""
+    prompt = body.get("input" if url == EMBEDDINGS else "prompt")
     prompts = prompt if isinstance(prompt, list) and not all(isinstance(each, int) for each in prompt) else [prompt]
     numbers = (body.get("n"), body.get("best_of"))
     return len(prompts) * max([1, *(each for each in numbers if isinstance(each, int))])

@@ -11,7 +11,7 @@ from aiohttp import web
 from penstock.router.api.openai.storage import STORE
 from penstock.router.batches.batch_run import BatchRun
 from penstock.router.batches.window import Window
-from penstock.router.generation.service import SERVICES, Services
+from penstock.router.generation.services import SERVICES, Services
 from penstock.router.leased_work import MAX_FAULTS, Worker, run_amid
 from penstock.router.memory_ceiling import WINDOW_BYTES
 from penstock.router.store.batch_leases import BatchLease
@@ -33,7 +33,7 @@ class BatchRunner(Worker):
         self._store = store
         self._owner = owner
         self._metrics = services.first.metrics.batches
-        self._window = Window(lambda: services.first.engine.num_slots, WINDOW_BYTES)
+        self._window = Window(lambda: sum(service.engine.num_slots for service in services), WINDOW_BYTES)
 
     async def claim(self, held: Collection[str]) -> tuple[BatchLease, BatchRun] | None:
         """Takes a batch; beside as many as are worked on at once, one that ends without a line being asked."""

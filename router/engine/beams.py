@@ -17,6 +17,7 @@ from penstock.router.scheduling.death_record import DeathRecord
 from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence
+from penstock.router.scheduling.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +52,14 @@ class Beams:
     """
 
     def __init__(
-        self, request: Request, facts: Facts, scheduler: Scheduler, new_id: Callable[[], int], text: StopText | None
+        self, request: Request, facts: Facts, scheduler: Scheduler, new_id: Callable[[], int], text: StopText | None,
+        usage: Usage,
     ) -> None:
         assert request.beams is not None
         self._request = request
         self._scheduler = scheduler
         self._new_id = new_id
+        self._usage = usage
         self._ends = end_tokens(
             request.stop_token_ids, facts.eos_token_ids, request.ignore_eos, has_grammar=request.grammar is not None)
         self._search = BeamSearch(request.beams, request.max_new_tokens, len(self._ends))
@@ -132,7 +135,8 @@ class Beams:
         self._scheduler.fork(fork, beam.id)
 
     def _sequence(self, tokens: list[int], record: DeathRecord) -> Sequence:
-        return sequence_of(self._request, self._new_id(), self._age, record, tokens, beam_sampling=self._sampling)
+        return sequence_of(self._request, self._new_id(), self._age, record, tokens, self._usage,
+                           beam_sampling=self._sampling)
 
     def _first_cursor(self, made: Sequence) -> BeamCursor | None:
         grammar = self._request.grammar

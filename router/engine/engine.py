@@ -31,7 +31,7 @@ from penstock.router.fleet.fleet import Fleet
 from penstock.router.grammar.mask_worker import MaskWorker
 from penstock.router.limits import Limits
 from penstock.router.metrics.metrics import Metrics
-from penstock.router.scheduling.confirmed import Candidates, Other, PromptLogprobsPart, Verified
+from penstock.router.scheduling.confirmed import Candidates, Other, Pooled, PromptLogprobsPart, Verified
 from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.residency import Residency
 from penstock.router.scheduling.scheduler import Scheduler
@@ -90,8 +90,9 @@ class Engine:
             budget=StepBudget(facts.step_tokens, limits.min_step_tokens, limits.max_batch_prefill_tokens),
             shares_prefixes=facts.shares_prefixes, num_microbatches=min(self._depth, max(1, facts.num_stages)),
             adapters=Residency(adapters.max_bytes), knows_live_prefixes=is_one_of_many, speculation=(
-                Speculation(limits.speculate, limits.max_step_samples) if limits.speculate else None))
-        self.limits = limits.within(facts.capacity)
+                Speculation(limits.speculate, limits.max_step_samples) if limits.speculate else None),
+            is_whole=facts.is_whole, clock=time.monotonic)
+        self.limits = limits.within(facts)
         """The limits of requests: less than at the start while the group has less memory."""
         self._limits_at_start = limits
         self._most_blocks = facts.most_blocks
@@ -127,7 +128,7 @@ class Engine:
         request = transfer.receiver.request
         if not self.is_healthy:
             raise Unhealthy
-        if len(request.input_ids) + transfer.num_tokens >= self._scheduler.memory.capacity:
+        if len(request.input_ids) + transfer.num_tokens + (request.pooling is None) > self._scheduler.memory.capacity:
             raise self._too_long()
         if len(request.input_ids) + request.max_new_tokens > self._limits_at_start.max_total_tokens:
             raise self._too_long()
@@ -270,6 +271,8 @@ class Engine:
                 state.receiver.verified(each)
             elif isinstance(each, Other):
                 state.receiver.take_other(each)
+            elif isinstance(each, Pooled):
+                self._requests.pool(each)
             elif any(map(isnan, each.logprobs)) if isinstance(each, PromptLogprobsPart) else isnan(each.logprob):
                 self._requests.fail_nan(each.sequence_id)
             elif isinstance(each, PromptLogprobsPart):
@@ -316,7 +319,7 @@ class Engine:
                         "undisturbed run", self.facts.numerics, facts.numerics, number)
         if facts.memory_id != self.facts.memory_id or facts.num_blocks != self._scheduler.memory.pool.num_blocks:
             too_long = self._scheduler.resize(facts.num_blocks)
-            self.limits = self._limits_at_start.within(facts.capacity)
+            self.limits = self._limits_at_start.within(facts)
             self._fail_too_long(too_long)
         self.facts = facts
         self.is_healthy = self.has_group = True

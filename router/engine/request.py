@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from penstock.contract.pooling import Pooling
 from penstock.contract.sampling import Sampling
 from penstock.contract.side_inputs import SideInput
 from penstock.router.adapters.registry import Adapter
@@ -14,8 +15,8 @@ from penstock.router.scheduling.priorities import BACKGROUND
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Describes one answer to one prompt, or those of a beam search. Only generation/validation.py makes it, so nothing
-    is checked again.
+    """Describes one answer to one prompt, or those of a beam search, or what is to be made of one text. Only
+    generation/validation.py and pooling/validation.py make it, so nothing is checked again.
 
     `max_new_tokens` is what fits: prompt + max_new_tokens never exceeds the limit on total tokens. The answer's text is
     cut at the end of a stop string if `keep_stop`, otherwise before it, and so it is for a token of `stop_token_ids`,
@@ -42,6 +43,8 @@ class Request:
     """The facts that must decide the answer's bits, as `Facts.bits`; empty if any will do."""
     needs_bits: bool = False
     """Whether the answer must have these bits, for a part of it is known, and not merely should."""
+    pooling: Pooling | None = None
+    """The vector or scores that the shards make of the prompt, for a request that is not for an answer."""
     side_inputs: tuple[SideInput, ...] = ()
     """All that the answer depends on beside its prompt and its adapter."""
     shown_ids: frozenset[int] = frozenset()

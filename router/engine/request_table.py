@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 
 from penstock.contract.plan import Plan
 from penstock.router.engine.beams import Beams
+from penstock.router.engine.pooled_stream import is_finite
 from penstock.router.engine.receiver import Receiver
 from penstock.router.engine.request import Request
 from penstock.router.errors import GenerationError, RouterError
 from penstock.router.grammar.beam_cursor import BeamCursor
 from penstock.router.grammar.cursor import GrammarCursor, MaskResult
 from penstock.router.scheduling.beam_search import FoundAnswer
-from penstock.router.scheduling.confirmed import Candidates, Sampled
+from penstock.router.scheduling.confirmed import Candidates, Pooled, Sampled
 from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.guesser import Guesser
 
@@ -102,6 +103,26 @@ class RequestTable(dict[int, RequestState]):
             return
         if reason is not None:
             self._end(sampled.sequence_id, reason)
+
+    def pool(self, pooled: Pooled) -> None:
+        """Gives a part of a vector or scores to its receiver; an exception on the way ends this request alone. Does
+        nothing if the request has ended."""
+        state = self.get(pooled.sequence_id)
+        if state is None:
+            return
+        self._goes_on(state)
+        request = state.receiver.request
+        if request.pooling is not None and not is_finite(pooled.value, request.pooling.task):
+            self.fail_nan(pooled.sequence_id)
+            return
+        try:
+            state.receiver.take_pooled(pooled)
+        except Exception as error:
+            log.error("what was made of request %d can't be read", pooled.sequence_id, exc_info=error)
+            self.fail(pooled.sequence_id, GenerationError(f"{type(error).__name__} in the shards' result"))
+            return
+        if pooled.finish_reason is not None:
+            self._end(pooled.sequence_id, pooled.finish_reason)
 
     def consider(self, found: Candidates) -> None:
         """Gives candidates to the search of their beam. Once all are there it goes on, or its answers end the request.

@@ -9,6 +9,7 @@ from penstock.router.engine.transfer import Transfer
 from penstock.router.grammar.cursor import GrammarCursor
 from penstock.router.grammar.spec import GrammarSpec
 from penstock.router.scheduling.scheduler import Scheduler
+from penstock.router.scheduling.waits import Return
 
 
 class Starting:
@@ -41,13 +42,16 @@ class Starting:
         cursor = None if request.grammar is None else GrammarCursor(
             sequence_id, request.grammar, transfer.output, most_forced=0 if guesser is None else self._most_forced)
         self._requests[sequence_id] = RequestState(receiver, cursor, guesser, left_at=transfer.left_at)
-        self._scheduler.add(
-            sequence_of(request, sequence_id, transfer.age, transfer.record, tokens, guesser=guesser))
+        sequence = sequence_of(request, sequence_id, transfer.age, transfer.record, tokens, receiver.usage,
+                               guesser=guesser, pools_last=self._facts.pools_last)
+        if transfer.left_at is not None and receiver.started_at is not None:
+            sequence.wait_cause = Return.MOVED
+        self._scheduler.add(sequence)
 
     def _start_beams(self, transfer: Transfer) -> None:
         receiver = transfer.receiver
         beams = Beams(receiver.request, self._facts, self._scheduler, self._new_id,
-                      receiver.stop_text() if receiver.request.stop else None)
+                      receiver.stop_text() if receiver.request.stop else None, receiver.usage)
         receiver.bind(lambda: self._requests.cancel(beams.ids[0]))
         beams.begin(transfer.age, transfer.beams)
         state = RequestState(receiver, beams=beams, left_at=transfer.left_at)

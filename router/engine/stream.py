@@ -14,8 +14,9 @@ from penstock.router.engine.stop_text import StopText
 from penstock.router.engine.text_path import TextPath
 from penstock.router.errors import RouterError
 from penstock.router.scheduling.beam_search import FoundAnswer
-from penstock.router.scheduling.confirmed import Other, PromptLogprobsPart, Sampled, Verified
+from penstock.router.scheduling.confirmed import Other, Pooled, PromptLogprobsPart, Sampled, Verified
 from penstock.router.scheduling.finish_reason import FinishReason
+from penstock.router.scheduling.usage import Usage
 
 
 class Token(NamedTuple):
@@ -92,6 +93,8 @@ class Stream:
         self.siblings = siblings
         self.num_tokens = 0
         """Generated tokens, including the output that the request was submitted with."""
+        self.token_ids: list[int] = []
+        """Those tokens, as far as they came through here."""
         self.submitted_at = time.monotonic()
         self.started_at: float | None = None
         self.first_token_at: float | None = None
@@ -101,6 +104,8 @@ class Stream:
         """Why the answer has ended, by the word that its client is told."""
         self.hit_tokens = 0
         self.guesses = Guesses() if is_guessed else None
+        self.usage = Usage()
+        self.billing: asyncio.Future[None] | None = None
         self.prompt_logprobs = PromptLogprobs()
         self.others: dict[tuple[str, int], bytes] = {}
         """The results of other kinds, by kind and the position behind the tokens that they were made of."""
@@ -123,6 +128,7 @@ class Stream:
         """Turns a token into the event that the client sees; a stop string that it completes ends the answer."""
         piece = self._text.push(sampled.token_id)
         self.num_tokens += 1
+        self.token_ids.append(sampled.token_id)
         now = time.monotonic()
         if self.first_token_at is None:
             self.first_token_at = now
@@ -147,6 +153,11 @@ class Stream:
             self.push(Sampled(0, token_id, logprob))
         self.push(Sampled(0, answer.token_ids[-1], answer.logprobs[-1], answer.finish_reason))
 
+    @property
+    def text(self) -> str:
+        """The answer's text so far, without special tokens."""
+        return self._text.text
+
     def stop_text(self) -> StopText:
         return self._text.stops.fork()
 
@@ -156,6 +167,7 @@ class Stream:
         the engine."""
         piece = self._text.push(token_id)
         self.num_tokens += 1
+        self.token_ids.append(token_id)
         reason = reason if piece.stop is None else FinishReason.STOP_SEQUENCE
         if reason is not None:
             self.started_at = self.submitted_at
@@ -180,6 +192,9 @@ class Stream:
         known.ranks[place] = part.ranks
         if part.top_logprobs:
             known.top_logprobs[place] = part.top_logprobs
+
+    def take_pooled(self, pooled: Pooled) -> None:
+        raise TypeError("a vector or scores came for an answer")
 
     def take_other(self, other: Other) -> None:
         self.others[other.kind, other.position] = other.value

@@ -19,6 +19,7 @@ from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.grammar.matcher import Grammar, GrammarError
 from penstock.router.grammar.spec import GrammarSpec
 from penstock.router.groups.groups import Groups
+from penstock.router.scheduling.usage import Usage
 from penstock.router.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -205,6 +206,7 @@ class _Front:
             task.cancel()
         if (stream := self._streams.pop(id, None)) is not None:
             stream.cancel()
+        self.channel.send((id, Usage() if stream is None else stream.usage))
 
     async def _reply(self, question: messages.Question) -> None:
         try:

@@ -20,8 +20,9 @@ from penstock.router.front.channel import Channel
 from penstock.router.front.remote_checks import RemoteAdapters, RemoteGrammars
 from penstock.router.generation.poison_memory import PoisonMemory
 from penstock.router.limits import Limits
-from penstock.router.scheduling.confirmed import Other, PromptLogprobsPart, Sampled, Verified
+from penstock.router.scheduling.confirmed import Other, Pooled, PromptLogprobsPart, Sampled, Verified
 from penstock.router.scheduling.finish_reason import FinishReason
+from penstock.router.scheduling.usage import Usage
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ CONNECT_SECONDS = 0.05
 """The pause between two attempts to reach the engine's process."""
 MAX_DEATHS = 3
 """How often in a row the engine's process may die before a request got another token, or a question its reply."""
-_ENDED_THERE = (FinishReason.LENGTH, FinishReason.EOS_TOKEN)
+_ENDED_THERE = (FinishReason.LENGTH, FinishReason.EOS_TOKEN, FinishReason.POOLED)
 """The reasons that the engine finds; of others it is told. To hear of the end of a beam search does it no harm."""
 
 
@@ -76,6 +77,8 @@ class RemoteEngine:
         self._outputs: dict[int, list[int]] = {}
         """By request, the tokens that its receiver has."""
         self._next_id = 0
+        self._unbilled: dict[int, Receiver] = {}
+        """By request, the receiver of what it has used, from its submission on until that is known."""
         self._deaths: Counter[int] = Counter()
         """By request, how often in a row the engine's process has died since it got a token."""
         self._questions: dict[int, _Asked] = {}
@@ -148,6 +151,8 @@ class RemoteEngine:
         self._next_id += 1
         receiver.bind(lambda: self._requests.cancel(id))
         self._requests[id] = RequestState(receiver)
+        receiver.billing = asyncio.get_running_loop().create_future()
+        self._unbilled[id] = receiver
         self._outputs[id] = [*output_so_far]
         self._submit(id)
 
@@ -204,6 +209,16 @@ class RemoteEngine:
         self._deaths.pop(id, None)
         if reason not in _ENDED_THERE:
             self._send(messages.Cancellation(id))
+        if self._channel is None:
+            self._bill(id, Usage())
+
+    def _bill(self, id: int, usage: Usage) -> None:
+        """Takes in the usage of a request that has ended."""
+        if (receiver := self._unbilled.pop(id, None)) is not None:
+            receiver.usage = usage
+            if receiver.billing is not None:
+                receiver.billing.set_result(None)
+                receiver.billing = None
 
     def _send(self, item: object) -> None:
         """Sends something, unless the engine's process is away: what the next one must know is in `_greet`."""
@@ -222,6 +237,8 @@ class RemoteEngine:
     def _lose(self) -> None:
         log.error("the engine's process is gone, with %d requests of this one", len(self._requests))
         self._channel = None
+        for id in self._unbilled.keys() - self._requests.keys():
+            self._bill(id, Usage())
         self._give_up_deadly()
         self._known.clear()
         self.has_group = False
@@ -263,7 +280,11 @@ class RemoteEngine:
             self._requests.deliver(sampled)
 
     def _note(self, id: int, what: object) -> None:
-        """Takes a message that is rarer than a token. Messages of a request that has ended are dropped."""
+        """Takes a message that is rarer than a token. Messages of a request that has ended are dropped, but for the
+        one of what it has used."""
+        if isinstance(what, Usage):
+            self._bill(id, what)
+            return
         state = self._requests.get(id)
         if state is None:
             return
@@ -279,6 +300,8 @@ class RemoteEngine:
                 receiver.verified(what)
             case PromptLogprobsPart():
                 receiver.take_prompt_logprobs(what)
+            case Pooled():
+                self._requests.pool(replace(what, sequence_id=id))
             case Other():
                 receiver.take_other(what)
             case Note() if receiver.request.trace is not None:

@@ -1,5 +1,6 @@
 """The receiver of a request whose stream is in a front: it passes on what the engine yields."""
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 
@@ -9,8 +10,9 @@ from penstock.router.engine.trace import Note
 from penstock.router.errors import RouterError
 from penstock.router.front.messages import Began, FoundAnswers
 from penstock.router.scheduling.beam_search import FoundAnswer
-from penstock.router.scheduling.confirmed import Other, PromptLogprobsPart, Sampled, Verified
+from penstock.router.scheduling.confirmed import Other, Pooled, PromptLogprobsPart, Sampled, Verified
 from penstock.router.scheduling.finish_reason import FinishReason
+from penstock.router.scheduling.usage import Usage
 from penstock.router.text.tokenizer import Tokenizer
 
 
@@ -26,6 +28,8 @@ class RemoteStream:
         self._tokenizer = tokenizer
         self.started_at: float | None = None
         self.num_tokens = num_tokens
+        self.usage = Usage()
+        self.billing: asyncio.Future[None] | None = None
         self.cancel: Callable[[], None] = lambda: None
         self._id = id
         self._send = send
@@ -45,14 +49,28 @@ class RemoteStream:
         if reason is None and not sampled.top_logprobs:
             self._send((self._id, sampled.token_id, sampled.logprob))
             return None
+        if reason is not None:
+            self.bill()
         self._send((self._id, sampled))
         if reason is not None:
             self._forget(self._id)
         return reason
 
+    def bill(self) -> None:
+        """Tells what the request has used: before its last token, or answer, or when it is cancelled."""
+        self._send((self._id, self.usage))
+
     def take_answers(self, answers: Sequence[FoundAnswer]) -> None:
+        self.bill()
         self._send((self._id, FoundAnswers((*answers,))))
         self._forget(self._id)
+
+    def take_pooled(self, pooled: Pooled) -> None:
+        if pooled.finish_reason is not None:
+            self.bill()
+        self._send((self._id, pooled))
+        if pooled.finish_reason is not None:
+            self._forget(self._id)
 
     def stop_text(self) -> StopText:
         return StopText(self._tokenizer, self.request)
@@ -71,5 +89,6 @@ class RemoteStream:
             self._send((self._id, Note(name, time.monotonic(), facts)))
 
     def fail(self, error: RouterError) -> None:
+        self.bill()
         self._send((self._id, error))
         self._forget(self._id)

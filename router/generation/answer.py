@@ -38,6 +38,8 @@ class Answer:
         self._received_at = received_at
         self._metrics = metrics
         self._last_at: float | None = None
+        self.first_seed = request.sampling.seed
+        """The seed of the first try, of an answer that was made anew."""
         self._num_known = stream.num_tokens
         """How many tokens are still to come that nobody waited for."""
 
@@ -59,6 +61,11 @@ class Answer:
             self._metrics.ended(
                 times.total, times.validation, times.queue, times.inference, event.ending.num_tokens,
                 self.guesses.accepted if self.guesses else 0)
+
+    def begin_anew(self, request: Request, stream: Stream) -> None:
+        """Forgets the answer so far, of which no event was noted, for that to another request."""
+        self.request, self._stream = request, stream
+        self._num_known = 0
 
     def told(self, reason: str) -> None:
         """Notes by which word the client is told why the answer has ended."""

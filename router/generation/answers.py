@@ -12,15 +12,20 @@ from penstock.router import request_id
 from penstock.router.engine.request import Request
 from penstock.router.engine.stream import Event, Queue, Stream, Token
 from penstock.router.engine.text_path import TextPath
-from penstock.router.errors import KilledGroup, ValidationError
+from penstock.router.errors import KilledGroup, RouterError, ValidationError
 from penstock.router.generation import request_record
+from penstock.router.generation.after_gate import AfterGate
 from penstock.router.generation.answer import Answer
 from penstock.router.generation.asking import Asking
+from penstock.router.generation.gate import Gate
 from penstock.router.generation.identity import Identity
 from penstock.router.generation.mode import check_mode
+from penstock.router.generation.output_gate import OutputGate
+from penstock.router.generation.request_record import Generation
 from penstock.router.generation.service import Service
 from penstock.router.generation.spec import GenerationSpec
 from penstock.router.generation.validation import validate
+from penstock.router.response_cache.cache import Submit
 from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.priorities import BACKGROUND
 
@@ -34,11 +39,14 @@ class Answers:
     search may find fewer answers than were asked for: the others have no ending.
     """
 
-    def __init__(self, answers: dict[Stream, Answer], queue: Queue, asking: Asking) -> None:
+    def __init__(
+        self, answers: dict[Stream, Answer], queue: Queue, asking: Asking, gates: Sequence[Gate] = ()
+    ) -> None:
         self.each = tuple(answers.values())
         self._answers = answers
         self._queue = queue
         self._asking = asking
+        self._gates = gates
         self._num_left = len(answers)
 
     @property
@@ -52,19 +60,32 @@ class Answers:
     async def __anext__(self) -> tuple[Answer, Event]:
         if not self._num_left:
             raise StopAsyncIteration
-        stream, item = await self._queue.get()
-        answer = self._answers[stream]
-        try:
-            event = stream.take(item)
-        except KilledGroup:
-            self._asking.service.poison.remember(answer.spec)
-            raise
+        answer, event = await self._pass(self._gates) if self._gates else self._read(*await self._queue.get())
         answer.note(event)
         if event.ending is not None:
             self._num_left = sum(not each.is_over for each in self._answers)
+            self._num_left += sum(gate.num_passed for gate in self._gates)
             if self.is_over:
                 self._asking.succeeded()
         return answer, event
+
+    def _read(self, stream: Stream, item: Event | RouterError) -> tuple[Answer, Event]:
+        """Returns the event that has come of a stream, and its answer. Raises RouterError."""
+        answer = self._answers[stream]
+        try:
+            return answer, stream.take(item)
+        except KilledGroup:
+            self._asking.service.poison.remember(answer.spec)
+            raise
+
+    async def _pass(self, gates: Sequence[Gate]) -> tuple[Answer, Event]:
+        """Returns the next event that has passed the gates. Raises RouterError."""
+        if not gates:
+            return self._read(*await self._queue.get())
+        *before, last = gates
+        while (passed := last.next()) is None:
+            await last.take(*await self._pass(before))
+        return passed
 
 
 @asynccontextmanager
@@ -82,6 +103,9 @@ async def answering(
     running: Answers | None = None
     request_record.name_answer(str(identity.name))
     generation = request_record.current().begin(specs, is_stream)
+    generation.answer = str(identity.name)
+    generation.model, generation.revision = service.info.model_id, service.info.model_sha
+    generation.facts = identity.facts
     try:
         for spec in specs:
             check_mode(spec, service.limits, identity.facts, service.adapters, is_stream)
@@ -90,22 +114,42 @@ async def answering(
             await stack.enter_async_context(
                 asking.permit(sum(spec.num_sequences for spec in specs) - num_permits))
             requests = await _validate_all(asking, specs, identity)
+            submits = await _submits(service, requests, identity)
             queue: Queue = asyncio.Queue()
             answers: dict[Stream, Answer] = {}
-            for spec, request in requests:
-                for each in _submitted(service, generation.followed(request), queue, identity):
+            for (spec, request), submit in zip(requests, submits, strict=True):
+                for each in _submitted(service, generation.followed(request), queue, identity, submit):
                     await stack.enter_async_context(each)
                     answers[each] = Answer(len(answers), spec, request, each, received_at, metrics)
             generation.submitted(answers)
             if identity.is_resumed:
                 metrics.resumed(len(answers))
-            running = Answers(answers, queue, asking)
+            running = Answers(answers, queue, asking, _gates(service, answers, queue, stack, generation))
             yield running
     except BaseException as error:
         if running is None or not running.is_over:
             generation.failed()
             asking.failed(error)
         raise
+
+
+def _gates(
+    service: Service, answers: dict[Stream, Answer], queue: Queue, stack: AsyncExitStack, generation: Generation
+) -> list[Gate]:
+    """Returns the gates that answers have to pass, in turn; those that are made anew are among `answers`, too, from
+    then on."""
+    checker, after = service.around.checker, service.around.after
+
+    async def again(answer: Answer, seed: int) -> None:
+        request = replace(answer.request, sampling=replace(answer.request.sampling, seed=seed))
+        [stream] = _streams(service, request, queue)
+        service.engine.submit(stream)
+        answers[await stack.enter_async_context(stream)] = answer
+        answer.begin_anew(request, stream)
+        latest = {each.index: stream for stream, each in answers.items()}
+        generation.submitted(latest[index] for index in sorted(latest))
+
+    return [*([] if checker is None else [OutputGate(checker, again)]), *([] if after is None else [AfterGate(after)])]
 
 
 async def _validate_all(
@@ -121,13 +165,27 @@ async def _validate_all(
             for spec, requests in zip(specs, valid, strict=True) for request in requests]
 
 
-def _submitted(service: Service, request: Request, queue: Queue, identity: Identity) -> list[Stream]:
+async def _submits(
+    service: Service, requests: Sequence[tuple[GenerationSpec, Request]], identity: Identity
+) -> list[Submit]:
+    """Returns the functions by which the requests are submitted. An answer whose beginning its client has is none that
+    a cache knows."""
+    if service.around.cache is None or identity.output_ids:
+        return [service.engine.submit] * len(requests)
+    return await service.around.submits(
+        service.engine, [(request, None if identity.draws_seed(spec, request) else repr(spec.parameters.grammar))
+                         for spec, request in requests], service.tokenizer.digest)
+
+
+def _submitted(
+    service: Service, request: Request, queue: Queue, identity: Identity, submit: Submit
+) -> list[Stream]:
     """Returns the streams of a request's answers, and submits it if its client lacks any part of them."""
     service.metrics.accepted(len(request.input_ids), request.max_new_tokens)
     streams = _streams(service, request, queue)
     _feed(streams[0], identity)
     if streams[0].ending is None:
-        service.engine.submit(streams[0], identity.output_ids)
+        submit(streams[0], identity.output_ids)
     log.debug("request %s: %d prompt tokens, at most %d new ones, %s", request_id.current(), len(request.input_ids),
               request.max_new_tokens, request.sampling)
     return streams

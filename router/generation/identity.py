@@ -12,12 +12,15 @@ from typing import Any, NamedTuple, Self
 import orjson
 
 from penstock.contract.facts import Facts
+from penstock.contract.pooling import Task
 from penstock.contract.side_inputs import namespace_of
 from penstock.router.adapters.registry import Adapter
+from penstock.router.engine.request import Request
 from penstock.router.errors import AnotherAnswer, RouterError, ValidationError
 from penstock.router.generation.seeds import derived_seed, seed_of_key
 from penstock.router.generation.service import Service
 from penstock.router.generation.spec import GenerationSpec
+from penstock.router.generation.tasks import check_task
 
 RESUME, REPEAT, KEY, OUTPUT_IDS = "Last-Event-ID", "penstock-answer", "Idempotency-Key", "penstock-output-ids"
 """The headers of a `Wish`."""
@@ -108,6 +111,12 @@ class Identity:
         same when a stream goes on; it does not reveal the seed."""
         return f"{prefix}-{hashlib.sha256(str(self.name).encode()).hexdigest()[:32]}"
 
+    def draws_seed(self, spec: GenerationSpec, request: Request) -> bool:
+        """Tells whether the answer to a prompt depends on a seed that was drawn, and not said by the client."""
+        wish = self.wish
+        is_said = spec.parameters.seed is not None or any((wish.key, wish.repeat, wish.resume_after))
+        return request.sampling.do_sample and not is_said
+
     def seed_of(self, prompt: int) -> int:
         """Returns the seed for a prompt of the request, if that does not have one itself."""
         return derived_seed(self.name.seed, prompt) if prompt else self.name.seed
@@ -120,8 +129,9 @@ async def identify(
     """Returns which answers a request gets: those that its client wishes for, or new ones.
 
     The content of the answers' events depends on the request's `rendering`, too, and on the server's `flags`. Raises
-    ValidationError for a wish that can't be read or does not fit the request, and AnotherAnswer if this server would
-    answer otherwise."""
+    WrongTask if the model generates nothing, ValidationError for a wish that can't be read or does not fit the request,
+    and AnotherAnswer if this server would answer otherwise."""
+    check_task(service.facts, Task.GENERATE)
     digest, names = _digest(specs, rendering), wish.names
     # More are refused by a rule.
     num_answers = min(sum(spec.num_answers for spec in specs), service.limits.max_concurrent_requests)

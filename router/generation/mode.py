@@ -26,7 +26,7 @@ def check_mode(spec: GenerationSpec, limits: Limits, facts: Facts, adapters: Reg
     most = limits.max_concurrent_requests
     name = "n" if spec.parameters.n in (None, spec.n) else "best_of"
     refuse_if(spec.n > max(1, most), f"`{name}` must be <= {most}. Given: {spec.n}", "integer_above_max_value")
-    _check_priority(spec.parameters.priority, limits)
+    check_priority(spec.parameters.priority, limits)
     adapters.check(spec.adapter)
 
 
@@ -40,7 +40,7 @@ def _check_number(parameters: Parameters, limits: Limits, is_stream: bool) -> No
     refuse_beyond(best_of, f"`best_of` must be >= `n`. Given: {best_of} and {n}", least=n)
 
 
-def _check_priority(priority: int | None, limits: Limits) -> None:
+def check_priority(priority: int | None, limits: Limits) -> None:
     refuse_beyond(priority, f"`priority` must be >= {MIN_PRIORITY} and <= {MAX_PRIORITY}. Given: {priority}",
                   least=MIN_PRIORITY, most=MAX_PRIORITY)
     refuse_if(priority is not None and priority < 0 and not limits.allow_priorities,

@@ -147,12 +147,27 @@ REFUSED_IN_RESPONSES: Refused = {
     **_PEERS, **_TGI, **_OPENAI, "options": ({},), "n": _ONE, "best_of": _ONE, "watermark": _OFF, "conversation": (),
     "include_reasoning": (True,), "prompt": (), "context_management": _EMPTY, "image": (),
 }
+REFUSED_IN_KSERVE: Refused = {**_PEERS, **_TGI, **_OPENAI, "best_of": _ONE, "timeout": _ZERO, "sequence_id": (0, "")}
+"""Those of the settings of KServe's routes, in as far as these do not know them."""
 REFUSED_IN_MESSAGES: Refused = {
     **_PEERS, **_TGI, **_OPENAI, "container": (), "mcp_servers": _EMPTY, "n": _ONE, "best_of": _ONE, "seed": (),
     "stop": _EMPTY, "stop_token_ids": _EMPTY, "logit_bias": ({},), "frequency_penalty": _ZERO,
     "presence_penalty": _ZERO, "repetition_penalty": _ONE, "min_p": _ZERO, "typical_p": _ONE, "min_tokens": _ZERO,
     "ignore_eos": _OFF, "watermark": _OFF,
 }
+REFUSED_IN_POOLING: Refused = {
+    "messages": (), "chat_template": (), "chat_template_kwargs": ({},), "add_generation_prompt": _OFF,
+    "continue_final_message": _OFF, "mm_processor_kwargs": ({},), "media_io_kwargs": ({},), "images": _EMPTY,
+    "modality": ("text",), "embed_dtype": ("float32",), "endianness": ("native", "little"), "output_dtype": ("float",),
+    "embedding_type": ("float",), "embedding_types": (["float"],), "output_dimension": (), "late_chunking": _OFF,
+    "input_type": (), "task": (), "prompt": (), "prompt_name": (), "instruction": (), "truncate": (), "truncation": (),
+    "truncation_direction": (), "dimensions": (), "encoding_format": ("float",), "normalize": (True,),
+    "normalized": (True,), "activation": (), "softmax": (), "raw_scores": _OFF, "return_text": _OFF,
+    "return_embeddings": _OFF, "return_token_ids": _OFF, "rank_fields": _EMPTY, "relevant_spans": (),
+    "max_chunks_per_doc": (), "overlap_tokens": (), "max_query_length": (), "max_doc_length": (), "lora": _EMPTY,
+    "extra_body": ({},), "extra_args": ({},), "vllm_xargs": ({},), "stream": _OFF,
+}
+"""Those of routes of vectors and scores, in as far as a route does not have them itself."""
 REFUSED_IN_PARAMETERS: Refused = {
     name: neutral for name, neutral in {**_PEERS, **_OPENAI}.items() if name not in Parameters.model_fields}
 """Those of `parameters` on TGI's routes."""

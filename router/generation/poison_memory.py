@@ -6,7 +6,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from penstock.router.errors import GenerationError
-from penstock.router.generation.spec import GenerationSpec
 
 MAX_REMEMBERED = 1024
 
@@ -28,7 +27,7 @@ class PoisonMemory:
         self._ends: OrderedDict[bytes, float] = OrderedDict()
         """By digest, when the request is forgotten; the earliest comes first."""
 
-    def remember(self, spec: GenerationSpec) -> None:
+    def remember(self, spec: object) -> None:
         """Notes a request that was given up."""
         digest = _digest(spec)
         self.note(digest)
@@ -41,7 +40,7 @@ class PoisonMemory:
         if len(self._ends) > MAX_REMEMBERED:
             self._ends.popitem(last=False)
 
-    def check(self, spec: GenerationSpec) -> None:
+    def check(self, spec: object) -> None:
         """Raises GenerationError if the same was asked before and killed the group."""
         while self._ends and next(iter(self._ends.values())) <= self._now():
             self._ends.popitem(last=False)
@@ -50,6 +49,6 @@ class PoisonMemory:
                                   f"{self._seconds:g} s after that")
 
 
-def _digest(spec: GenerationSpec) -> bytes:
+def _digest(spec: object) -> bytes:
     """Returns a digest that tells requests apart. A seed that was drawn for one is no part of it."""
     return hashlib.sha256(repr(spec).encode("utf-8", "surrogatepass")).digest()

@@ -1,14 +1,16 @@
 """The line that the log has of each request when it has ended: what it was, what came of it, and where its time went.
 There is no text of prompts or answers in it, and no key."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Sequence
 
 from penstock.router import request_id
-from penstock.router.engine.stream import Stream
+from penstock.router.engine.pooled_stream import PooledStream
 from penstock.router.errors import Dropped
-from penstock.router.generation.request_record import RequestRecord
+from penstock.router.generation.cost import Cost
+from penstock.router.generation.request_record import AnyStream, Journal, RequestRecord
 from penstock.router.logs import FIELDS, REQUESTS
 
 log = logging.getLogger(REQUESTS)
@@ -19,9 +21,31 @@ _MAX_LENGTH = 200
 Fields = dict[str, object]
 
 
-def write(record: RequestRecord, status: int, path: str | None = None) -> None:
-    """Writes the line of a request that was answered with `status`, as HTTP has it, 499 if its client left. `path` is
-    what was asked for where there is no such route."""
+_late: set[asyncio.Task[None]] = set()
+"""Those that are written once it is known what their requests have used."""
+
+
+def write(record: RequestRecord, status: int, path: str | None = None, journal: Journal | None = None) -> None:
+    """Writes the line of a request that was answered with `status`, as HTTP has it, 499 if its client left; a moment
+    later where another process has to tell what the request has used. `path` is what was asked for where there is no
+    such route. The record goes to the `journal`, too, if there is one."""
+    record.ended_at = time.monotonic()
+    if any(stream.billing is not None for stream in record.streams):
+        task = asyncio.create_task(_write_billed(record, status, path, journal))
+        _late.add(task)
+        task.add_done_callback(_late.discard)
+    else:
+        _write(record, status, path, journal)
+
+
+async def _write_billed(record: RequestRecord, status: int, path: str | None, journal: Journal | None) -> None:
+    await record.billed()
+    _write(record, status, path, journal)
+
+
+def _write(record: RequestRecord, status: int, path: str | None, journal: Journal | None) -> None:
+    if journal is not None:
+        journal.write(record, status, path)
     if log.isEnabledFor(logging.INFO):
         # Made here rather than by `log.info`, which would look for the line of code that calls it.
         line = logging.LogRecord(REQUESTS, logging.INFO, "", 0, "%s %d", (record.route, status), None)
@@ -40,23 +64,34 @@ def _fields(record: RequestRecord, status: int, path: str | None) -> Fields:
     asked: Fields = {
         "request_id": request_id.current(), "route": record.route, "path": _cut(path), "status": status,
         "key": _cut(record.key), "error": record.error.error_type if record.error else None}
-    total = _seconds(time.monotonic() - record.received_at)
+    total = _seconds((record.ended_at or time.monotonic()) - record.received_at)
+    if record.attempts:
+        return {**asked, **_sources(record), "total_time": total}
     if not record.generations:
         return {**asked, "total_time": total}
-    generation, streams = record.generations[0], record.streams
-    firsts = record.first_streams if len(streams) > 1 else streams
+    generation, streams, cost = record.generations[0], record.streams, Cost.of(record)
     return {
         **asked,
         "adapter": _cut(generation.specs[0].adapter),
         "stream": generation.is_stream,
         "answers": sum([spec.num_answers for each in record.generations for spec in each.specs]),
-        "input_tokens": sum([len(stream.request.input_ids) for stream in firsts]) if streams else None,
-        "cached_tokens": sum([stream.hit_tokens for stream in firsts]) if streams else None,
-        "output_tokens": sum([stream.num_tokens for stream in streams]),
+        "input_tokens": cost.input_tokens if streams else None,
+        "cached_tokens": cost.cached_tokens if streams else None,
+        "replayed_tokens": cost.replayed_tokens or None,
+        "output_tokens": cost.output_tokens,
         "finish_reason": ",".join([stream.finish_reason for stream in streams if stream.finish_reason]) or None,
         "total_time": total,
+        "step_time": _seconds(cost.step_seconds) if streams else None,
+        "waits": ",".join([f"{cause}:{seconds:.6f}" for cause, seconds in cost.waits.items()]) or None,
         **(_times(record, streams) if streams else {}),
     }
+
+
+def _sources(record: RequestRecord) -> Fields:
+    """Returns the model, its server elsewhere that was asked last, and the outcomes of questions to those before it."""
+    *failed, last = record.attempts
+    return {"model": last.model, "source": last.source, "outcome": last.outcome.value,
+            "failed_sources": ", ".join(f"{each.source} {each.outcome}" for each in failed) or None}
 
 
 def _cut(text: str | None) -> str | None:
@@ -69,10 +104,10 @@ def _seconds(time: float) -> float:
     return int(time * 1e6) / 1e6
 
 
-def _times(record: RequestRecord, streams: Sequence[Stream]) -> Fields:
+def _times(record: RequestRecord, streams: Sequence[AnyStream]) -> Fields:
     """Returns where the time went, in seconds to the microsecond, as far as the request got: of several answers from
     the first that began to the last that ended."""
-    now = time.monotonic()
+    now = record.ended_at or time.monotonic()
     submitted_at = min([stream.submitted_at for stream in streams])
     started_at = min([stream.started_at for stream in streams if stream.started_at is not None], default=None)
     first_at = min([stream.first_token_at for stream in streams if stream.first_token_at is not None], default=None)
@@ -81,7 +116,8 @@ def _times(record: RequestRecord, streams: Sequence[Stream]) -> Fields:
     if started_at is not None:
         inference = max([stream.finished_at or now for stream in streams]) - started_at
         times["inference_time"] = _seconds(inference)
-        times["time_per_token"] = _seconds(inference / max(1, sum([stream.num_tokens for stream in streams])))
+        if not isinstance(streams[0], PooledStream):
+            times["time_per_token"] = _seconds(inference / max(1, sum([stream.num_tokens for stream in streams])))
     if first_at is not None:
         times["time_to_first_token"] = _seconds(first_at - record.received_at)
     return times

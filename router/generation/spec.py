@@ -19,6 +19,7 @@ class FieldNames(NamedTuple):
     beam_search: str = "num_beams"
     prompt_logprobs: str = "decoder_input_details"
     stop: str = "stop"
+    dimensions: str = "dimensions"
 
 
 TGI_NAMES = FieldNames()

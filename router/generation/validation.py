@@ -13,6 +13,7 @@ from penstock.router.generation.beams import beams_of
 from penstock.router.generation.float32 import shortest_float32
 from penstock.router.generation.parameters import Parameters
 from penstock.router.generation.refusals import beyond, refuse_beyond, refuse_if
+from penstock.router.generation.request_record import waiting
 from penstock.router.generation.sampling import sampling_of
 from penstock.router.generation.seeds import derived_seed
 from penstock.router.generation.spec import TGI_NAMES, FieldNames, GenerationSpec
@@ -99,7 +100,7 @@ async def validate(
         side_inputs=spec.side_inputs,
         priority=parameters.priority or 0,
         shown_ids=spec.shown_ids,
-        salt=_digest(parameters.cache_salt),
+        salt=digest_of(parameters.cache_salt),
         adapter=None if spec.adapter is None else adapter or await adapters.get(spec.adapter))
     return _answers(request, spec)
 
@@ -129,12 +130,13 @@ async def _compile(
     if not isinstance(grammar, GrammarSpec):
         grammar = parse_grammar(grammar)
     try:
-        return await grammars.compile(grammar)
+        with waiting("grammar"):
+            return await grammars.compile(grammar)
     except GrammarError as error:
         raise ValidationError(f"grammar is not valid: {error}", param=names.grammar) from error
 
 
-def _digest(salt: str | None) -> str:
+def digest_of(salt: str | None) -> str:
     """Returns a name for a salt, as short for a long one; empty if there is none."""
     return "" if salt is None else hashlib.sha256(salt.encode("utf-8", "surrogatepass")).hexdigest()
 

@@ -6,9 +6,9 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from penstock.router.grammar.matcher import GrammarError
 
-MAX_RULES = 1000
-"""The most rules of a grammar. To read them takes a time that grows with their square, a second for so many; and the
-compiler follows a chain of some thousands of them down until its stack is exhausted."""
+MAX_RULES = 600
+"""The most rules of a grammar. To read them takes a time that grows with their square, a second or two for so many; and
+the compiler follows a chain of some thousands of them down until its stack is exhausted."""
 RULE = re.compile(r"^[ \t]*[\w-]+[ \t]*::=", re.MULTILINE)
 _PIECE = re.compile(r'"(?:[^"\\]|\\.?)*(?:"|\Z)|\[(?:[^\]\\]|\\.?)*(?:\]|\Z)|#[^\r\n]*|\.', re.DOTALL)
 """One that is not closed goes up to the end, so that nobody looks for its end from each place in it."""

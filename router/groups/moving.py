@@ -70,6 +70,10 @@ def chosen(members: Sequence[Member], request: Request, metrics: GroupMetrics | 
     """Returns the group for a request; counts why it was chosen, if the request is a new one. Groups in which suspects
     are on trial, and which are likely to die again, are chosen only where there is no other."""
     quiet = [each for each in members if not each.engine.has_trial] or members
+    if len(quiet) == 1:  # whose load need not be known, for which all of its sequences are counted
+        if metrics is not None:
+            metrics.chosen("only")
+        return quiet[0]
     place, reason = choose([each.engine.load(request.is_background) for each in quiet], len(request.input_ids),
                            lambda place: quiet[place].engine.hit_tokens(request))
     if metrics is not None:

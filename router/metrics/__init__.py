@@ -1,1 +1,2 @@
-"""The series that Prometheus reads; may import contract, errors, limits, scheduling, store and system.release."""
+"""The series that Prometheus reads; may import contract, errors, limits, scheduling, store, system.release and
+versions."""

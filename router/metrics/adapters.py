@@ -11,9 +11,10 @@ class AdapterMetrics:
     """Holds the series in `registry`; loads have the buckets `durations`, in seconds."""
 
     def __init__(self, registry: CollectorRegistry, durations: Sequence[float]) -> None:
-        self._adapters = Gauge(
+        adapters = Gauge(
             "penstock_adapters", "Adapters: known by name to requests; loading, loaded and unloading on the shards",
             ["state"], registry=registry, multiprocess_mode="mostrecent")
+        self._adapters = {state: adapters.labels(state.value) for state in AdapterState}
         self._loads = Counter("penstock_adapter_loads", "Times that an adapter was loaded", registry=registry)
         self._load_seconds = Histogram(
             "penstock_adapter_load_seconds", "Loading an adapter on all shards", buckets=durations, registry=registry)
@@ -31,13 +32,13 @@ class AdapterMetrics:
         self._sum_up()
 
     def _sum_up(self) -> None:
-        for state in AdapterState:
+        for state, series in self._adapters.items():
             if state is not AdapterState.KNOWN:
-                self._adapters.labels(state.value).set(sum(each.get(state, 0) for each in self._states.values()))
+                series.set(sum(each.get(state, 0) for each in self._states.values()))
 
     def know(self, number: int) -> None:
         """Sets how many adapters requests may name."""
-        self._adapters.labels(AdapterState.KNOWN.value).set(number)
+        self._adapters[AdapterState.KNOWN].set(number)
 
     def forget(self, group: str) -> None:
         """Leaves a group out from now on."""

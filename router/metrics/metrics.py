@@ -27,8 +27,12 @@ from penstock.router.limits import Limits
 from penstock.router.metrics import exposition
 from penstock.router.metrics.adapters import AdapterMetrics
 from penstock.router.metrics.batches import BatchMetrics
+from penstock.router.metrics.caches import CacheMetrics
+from penstock.router.metrics.checks import CheckMetrics
 from penstock.router.metrics.groups import GroupMetrics
+from penstock.router.metrics.journal import JournalMetrics
 from penstock.router.metrics.processes import Processes
+from penstock.router.metrics.triton import TritonNames
 from penstock.router.metrics.vllm import VllmNames
 from penstock.router.scheduling.confirmed import Candidates, Confirmed, Sampled, Verified
 from penstock.router.scheduling.occupancy import Occupancy
@@ -64,17 +68,19 @@ class Metrics:
 
     The limits determine the buckets of lengths and batches. Where several processes count together, in `folder`, any of
     them tells the series of all; of gauges, what was set last. `member` names this one there: it goes on where the one
-    of this name before it has ended. With `processes` their series are told, too, and with `vllm` series under its
-    names.
+    of this name before it has ended. With `processes` their series are told, too, and with `vllm` and `triton` series
+    under their names; with `has_tei` under those of TEI.
     """
 
     def __init__(
         self, limits: Limits, folder: Path | None = None, member: str = "", *, processes: Processes | None = None,
-        vllm: VllmNames | None = None,
+        vllm: VllmNames | None = None, triton: TritonNames | None = None, has_tei: bool = False,
     ) -> None:
+        self._has_tei = has_tei
         self._folder = folder
         self._processes = processes
         self._vllm = vllm
+        self._triton = triton
         if folder is not None:
             folder.mkdir(0o700, exist_ok=True)
             values.ValueClass = values.MultiProcessValue(lambda: member)  # type: ignore[no-untyped-call]
@@ -88,6 +94,9 @@ class Metrics:
         self._define_memory()
         self.adapters = AdapterMetrics(self._registry, _DURATIONS)
         self.batches = BatchMetrics(self._registry)
+        self.cache = CacheMetrics(self._registry)
+        self.journal = JournalMetrics(self._registry)
+        self.checks = CheckMetrics(self._registry)
         self.groups = GroupMetrics(self._registry, _DURATIONS)
 
     def _define_requests(self, limits: Limits) -> None:
@@ -102,6 +111,8 @@ class Metrics:
             "penstock_resumed_answers", "Answers gone on with behind what their client had of them")
         self._duration = self._durations("tgi_request_duration", "From the request to the end of its answer")
         self._validation = self._durations("tgi_request_validation_duration", "Checking and tokenising")
+        self._tokenization = self._durations(
+            "penstock_tokenization_seconds", "Finding the tokens of a text that a vector or scores are made of")
         self._template = self._durations("penstock_chat_template_seconds", "Writing a chat's prompt by its template")
         self._queue = self._durations("tgi_request_queue_duration", "Waiting for the first step")
         self._inference = self._durations("tgi_request_inference_duration", "From the first step to the last token")
@@ -150,6 +161,9 @@ class Metrics:
         self._next_size = self._histogram(
             "tgi_batch_next_size", "Requests and beams that began to run with one step",
             range(1, min(limits.max_slots, _LARGEST_BATCH) + 1))
+        self._next_tokens = self._histogram(
+            "penstock_batch_next_tokens", "Tokens of prompts and texts in a step that has any",
+            [2 ** power for power in range(1, 18)])
         self._concats = self._counter(
             "tgi_batch_concat", "Steps with which requests joined others that ran", "reason").labels("chunking")
         self._concat_duration = self._durations(
@@ -195,6 +209,18 @@ class Metrics:
         self._input_length.observe(input_length)
         self._max_new.observe(max_new_tokens)
 
+    def accepted_text(self, length: int, tokenization: float) -> None:
+        """Notes the length of a text that a vector or scores are made of, and how long it took to find its tokens."""
+        self._input_length.observe(length)
+        self._tokenization.observe(tokenization)
+
+    def pooled(self, total: float, validation: float, queue: float, inference: float) -> None:
+        """Notes the durations of a text whose vector or scores are there."""
+        self._duration.observe(total)
+        self._validation.observe(validation)
+        self._queue.observe(queue)
+        self._inference.observe(inference)
+
     def failed(self, error: RouterError) -> None:
         """Counts a request that was refused, has failed while it ran, or was left by its client."""
         self._failures.labels(error.metric).inc()
@@ -235,6 +261,8 @@ class Metrics:
     def planned(self, plan: Plan, took: float) -> None:
         """Notes a step that was planned within `took` seconds."""
         self._preemptions.inc(len(plan.preempted))
+        if number := plan.num_prompt_tokens:
+            self._next_tokens.observe(number)
         if not plan.admitted:
             return
         self._hit_tokens.inc(sum(admission.hit_tokens for admission in plan.admitted))
@@ -307,14 +335,23 @@ class Metrics:
         """Returns all series of this process."""
         return [*self._registry.collect()]
 
-    def exposition(self) -> bytes:
-        """Returns all series, in the format CONTENT_TYPE."""
+    def gathered(self) -> list[Metric]:
+        """Returns the series of all processes that count together."""
         registry = self._registry
         if self._folder is not None:
             registry = CollectorRegistry()
             MultiProcessCollector(registry, str(self._folder))  # type: ignore[no-untyped-call]
+        return [*registry.collect()]
+
+    def told(self) -> list[Metric]:
+        """Returns those and the series of processes, under all names that they are to be told by."""
         processes = self._processes.collect() if self._processes else ()
-        return exposition.text([*registry.collect(), *processes], self._vllm)
+        return exposition.with_other_names(
+            [*self.gathered(), *processes], self._vllm, self._triton, has_tei=self._has_tei)
+
+    def exposition(self) -> bytes:
+        """Returns all series, in the format CONTENT_TYPE."""
+        return exposition.written(self.told())
 
 
 def _method(plan: Plan) -> str:

@@ -2,17 +2,21 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, TypeAlias
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import grpc
 
 from penstock.router import request_id
 from penstock.router.api.http.access import Access
+from penstock.router.api.http.counting import CACHE
 from penstock.router.api.http.failures import to_router_error
+from penstock.router.api.http.sse import UNREAD_SECONDS
 from penstock.router.errors import Dropped, RouterError, Unauthorized
 from penstock.router.generation import request_log
-from penstock.router.generation.request_record import RequestRecord, recording
+from penstock.router.generation.request_record import Journal, RequestRecord, recording
+from penstock.router.generation.service import Service
+from penstock.router.generation.services import MODEL, Services
 from penstock.router.metrics.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -43,14 +47,35 @@ _CODES = {
 """The gRPC code for each status of HTTP."""
 
 
-class Calls:
-    """Wraps calls of a service; `tracing` is None where nothing is traced."""
+def code_of(error: RouterError) -> grpc.StatusCode:
+    """Returns the gRPC code for an error; INTERNAL for what is not in the table."""
+    return _CODES.get(error.status, grpc.StatusCode.INTERNAL)
 
-    def __init__(self, service: str, access: Access, metrics: Metrics, tracing: "Tracing | None") -> None:
-        self._service = service
+
+def type_of(error: RouterError) -> str:
+    """Returns TGI's type of an error."""
+    return error.error_type
+
+
+class Manner(NamedTuple):
+    """How a service tells its clients of errors: by which codes, and by which words for their types."""
+
+    code_of: Callable[[RouterError], grpc.StatusCode] = code_of
+    type_of: Callable[[RouterError], str] = type_of
+
+
+_TGIS = Manner()
+
+
+class Calls:
+    """Wraps calls; `tracing` is None where nothing is traced."""
+
+    def __init__(self, access: Access, metrics: Metrics, tracing: "Tracing | None",
+                 journal: Journal | None = None) -> None:
         self._access = access
         self._metrics = metrics
         self._tracing = tracing
+        self._journal = journal
         self._num_running = 0
         self._is_idle = asyncio.Event()
         self._is_idle.set()
@@ -60,13 +85,15 @@ class Calls:
         await self._is_idle.wait()
 
     @asynccontextmanager
-    async def costly(self, context: Context, method: str) -> AsyncIterator[None]:
-        """Wraps a call that takes the key and is traced; what is raised inside becomes the status of the call."""
-        metadata = _metadata(context)
+    async def costly(self, context: Context, method: str, manner: Manner = _TGIS) -> AsyncIterator[None]:
+        """Wraps a call that takes the key and is traced; what is raised inside becomes the status of the call. `method`
+        has the full name of its service before a slash."""
+        metadata = metadata_of(context)
         self._count(context)
         with (request_id.naming(metadata.get(request_id.HEADER)) as name,
-              recording(f"/{self._service}/{method}") as record,
-              self._traced(f"{self._service}/{method}", metadata, context) as tell):
+              recording(f"/{method}") as record,
+              self._traced(method, metadata, context) as tell):
+            record.cache_control = metadata.get("cache-control", "")
             context.set_trailing_metadata(((request_id.HEADER, name),))
             error = None
             try:
@@ -80,14 +107,30 @@ class Calls:
             except Exception as failure:
                 error = to_router_error(failure)
             self._answered(record, error.status if error else 200)
-            tell(code_of(error).name if error else grpc.StatusCode.OK.name)
+            if record.cache:
+                context.set_trailing_metadata(((request_id.HEADER, name), (CACHE, record.cache)))
+            tell(manner.code_of(error).name if error else grpc.StatusCode.OK.name)
         if error is not None:
-            await _abort(context, error, name)
+            trailing = (("error_type", manner.type_of(error)), (request_id.HEADER, name))
+            await context.abort(manner.code_of(error), details_of(error), trailing)
+
+    @asynccontextmanager
+    async def free(self, context: Context) -> AsyncIterator[None]:
+        """Wraps a call that anybody may make; what is raised inside becomes its status."""
+        try:
+            yield
+        except RouterError as error:
+            await context.abort(_TGIS.code_of(error), details_of(error), (("error_type", _TGIS.type_of(error)),))
+
+    def check_reader(self, context: Context) -> None:
+        """Raises Unauthorized if a client may not read the server's state."""
+        if not self._access.may_read_state(metadata_of(context).get("authorization", "")):
+            raise Unauthorized
 
     def _answered(self, record: RequestRecord, status: int) -> None:
         """Counts a call that has ended, and logs it."""
         self._metrics.answered(record.route, status)
-        request_log.write(record, status)
+        request_log.write(record, status, journal=self._journal)
 
     def _count(self, context: Context) -> None:
         """Counts a call as running until its client has been sent everything, which is later than its method
@@ -110,7 +153,12 @@ class Calls:
             yield tell
 
 
-def _metadata(context: Context) -> dict[str, str]:
+def chosen(models: Services, context: Context) -> AbstractAsyncContextManager[Service]:
+    """Holds the service of the model that the metadata names, or of the first."""
+    return models.using(metadata_of(context).get(MODEL))
+
+
+def metadata_of(context: Context) -> dict[str, str]:
     """Returns the metadata that is text; of a key that is given twice, the first value."""
     metadata: dict[str, str] = {}
     for key, value in context.invocation_metadata() or ():
@@ -125,14 +173,13 @@ def _reason_to_end(context: Context) -> grpc.StatusCode:
     return grpc.StatusCode.CANCELLED if left is None or left > 0 else grpc.StatusCode.DEADLINE_EXCEEDED
 
 
-async def _abort(context: Context, error: RouterError, name: str) -> None:
-    metadata = (("error_type", error.error_type), (request_id.HEADER, name))
-    await context.abort(code_of(error), details_of(error), metadata)
-
-
-def code_of(error: RouterError) -> grpc.StatusCode:
-    """Returns the gRPC code for an error; INTERNAL for what is not in the table."""
-    return _CODES.get(error.status, grpc.StatusCode.INTERNAL)
+async def write(context: Context, message: Any) -> None:
+    """Writes a message of a stream; raises Dropped if the client has left, or has not read for too long."""
+    try:
+        async with asyncio.timeout(UNREAD_SECONDS):
+            await context.write(message)
+    except (TimeoutError, grpc.aio.InternalError) as error:  # the latter before the call's own task is cancelled
+        raise Dropped from error
 
 
 def details_of(error: RouterError) -> str:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING
 
 import grpc
@@ -11,10 +11,12 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio
 from grpc_reflection.v1alpha import reflection
 
+from penstock.contract.pooling import Task
 from penstock.protos import penstock_pb2, services
 from penstock.router.api.http.access import Access
 from penstock.router.engine.any_engine import AnyEngine
-from penstock.router.generation.service import SERVICES, Service
+from penstock.router.generation.services import SERVICES, Services
+from penstock.router.rpc import kserve, tei
 from penstock.router.rpc.calls import Calls
 from penstock.router.rpc.service import SERVICE_NAME, TextGeneration
 from penstock.system import addresses
@@ -40,19 +42,27 @@ class RpcServer:
     """
 
     def __init__(
-        self, service: Service, access: Access, tracing: "Tracing | None", address: str, drain_seconds: float,
+        self, models: Services, access: Access, tracing: "Tracing | None", address: str, drain_seconds: float,
         credentials: grpc.ServerCredentials | None = None, is_shared: bool = False,
     ) -> None:
-        self._calls = Calls(SERVICE_NAME, access, service.metrics, tracing)
-        self._health = HealthService(service.engine, SERVICE_NAME)
+        service = models.first
+        self._calls = Calls(access, service.metrics, tracing, service.around.journal)
+        has_teis = models.are_several or Task.GENERATE not in service.facts.tasks
+        names = {SERVICE_NAME: True, kserve.SERVICE_NAME: True}
+        if has_teis:
+            names |= {full: models.are_several or tei.is_for(service.facts, name) for name, full in tei.NAMES.items()}
+        self._health = HealthService(service.engine, names)
         self._server = grpc.aio.server(options=[
             ("grpc.max_receive_message_length", service.limits.payload_limit),
             ("grpc.max_send_message_length", -1),
             ("grpc.keepalive_time_ms", _KEEP_ALIVE_MS),
             ("grpc.so_reuseport", int(is_shared))])  # a port that is taken is an error
-        services.serve(self._server, penstock_pb2, TextGeneration(service, self._calls))
+        services.serve(self._server, penstock_pb2, TextGeneration(models, self._calls))
+        kserve.serve(self._server, models, self._calls)
+        if has_teis:
+            tei.serve(self._server, models, self._calls)
         health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, self._server)
-        reflection.enable_server_reflection((SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
+        reflection.enable_server_reflection((*names, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
         self._address = address
         self._drain_seconds = drain_seconds
         self._credentials = credentials
@@ -100,7 +110,7 @@ def add_rpc(
         credentials = grpc.ssl_server_credentials([(config.ssl_keyfile.read_bytes(), config.ssl_certfile.read_bytes())])
     assert config.grpc_port is not None
     address = addresses.joined(config.hostname, config.grpc_port)
-    server = RpcServer(app[SERVICES].first, access, tracing, address, drain_seconds, credentials,
+    server = RpcServer(app[SERVICES], access, tracing, address, drain_seconds, credentials,
                        is_shared=config.api_workers > 1)
     app.cleanup_ctx.append(server.run)
     app.on_shutdown.append(server.drain)
@@ -108,12 +118,14 @@ def add_rpc(
 
 
 class HealthService:
-    """Says SERVING while a request would be computed now, as `/readyz` does; never again once `end` was called."""
+    """Says SERVING while a request would be computed now, as `/readyz` does; never again once `end` was called.
+    Services that the model is not for never serve."""
 
-    def __init__(self, engine: AnyEngine, service_name: str) -> None:
+    def __init__(self, engine: AnyEngine, services: Mapping[str, bool]) -> None:
+        """`services` tells by their full names whether the model is for them."""
         self.servicer = aio.HealthServicer()
         self._engine = engine
-        self._names = ("", service_name)
+        self._services = {"": True, **services}
 
     async def follow(self) -> None:
         """Tells those who watch of every change, until it is cancelled."""
@@ -124,8 +136,8 @@ class HealthService:
 
     async def tell(self) -> None:
         is_ready = self._engine.is_healthy and self._engine.has_group
-        for name in self._names:
-            await self.servicer.set(name, _Status.SERVING if is_ready else _Status.NOT_SERVING)
+        for name, is_for in self._services.items():
+            await self.servicer.set(name, _Status.SERVING if is_ready and is_for else _Status.NOT_SERVING)
 
     async def end(self) -> None:
         await self.servicer.enter_graceful_shutdown()

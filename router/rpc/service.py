@@ -1,20 +1,20 @@
 """The calls of `protos/penstock.proto`: each is answered by what answers its HTTP route."""
 
-import asyncio
 from contextlib import aclosing
 
 from penstock.protos import penstock_pb2 as pb
 from penstock.protos import services
-from penstock.router.api.http.sse import UNREAD_SECONDS, EventPlaces
+from penstock.router.api.http.sse import EventPlaces
 from penstock.router.api.tgi.generate import asks_full_text, identified, returned
 from penstock.router.api.tgi.info import describe
-from penstock.router.errors import Dropped, ValidationError
+from penstock.router.errors import ValidationError
 from penstock.router.generation.answers import answering, tokens_of
 from penstock.router.generation.asking import Asking
 from penstock.router.generation.service import Service
+from penstock.router.generation.services import Services
 from penstock.router.generation.text_tokens import split
 from penstock.router.rpc import wire
-from penstock.router.rpc.calls import Calls, Context
+from penstock.router.rpc.calls import Calls, Context, chosen, write
 
 MAX_SPLIT = 1 << 18
 """The most characters of a text whose tokens make one message."""
@@ -24,20 +24,19 @@ SERVICE_NAME: str = services.service_of(pb).full_name
 class TextGeneration:
     """Answers calls, each in a task of its own, which gRPC cancels when the client leaves or the deadline passes."""
 
-    def __init__(self, service: Service, calls: Calls) -> None:
-        self._service = service
+    def __init__(self, models: Services, calls: Calls) -> None:
+        self._models = models
         self._calls = calls
 
     async def Generate(self, request: pb.GenerateRequest, context: Context) -> pb.GenerateResponse:
-        async with self._calls.costly(context, "Generate"):
-            return await self._generate(request)
+        async with self._calls.costly(context, f"{SERVICE_NAME}/Generate"), chosen(self._models, context) as service:
+            return await self._generate(service, request)
 
-    async def _generate(self, request: pb.GenerateRequest) -> pb.GenerateResponse:
-        body, tokenizer = wire.decode_request(request), self._service.tokenizer
+    async def _generate(self, service: Service, request: pb.GenerateRequest) -> pb.GenerateResponse:
+        body, tokenizer = wire.decode_request(request), service.tokenizer
         is_full_text = asks_full_text(body, default=False)
-        with Asking(self._service) as asking:
-            spec, identity = await identified(
-                self._service, body, is_full_text, wire.decode_wish(request), is_stream=False)
+        with Asking(service) as asking:
+            spec, identity = await identified(service, body, is_full_text, wire.decode_wish(request), is_stream=False)
             async with answering(asking, [spec], identity, is_stream=False) as answers:
                 tokens = await tokens_of(answers)
         prompt = body.inputs * is_full_text
@@ -59,12 +58,13 @@ class TextGeneration:
 
     async def GenerateStream(self, request: pb.GenerateRequest, context: Context) -> None:
         """Streams an answer. It writes instead of yielding, so that what ends the call ends `answering` at once."""
-        async with self._calls.costly(context, "GenerateStream"):
-            body, tokenizer = wire.decode_request(request), self._service.tokenizer
+        method = f"{SERVICE_NAME}/GenerateStream"
+        async with self._calls.costly(context, method), chosen(self._models, context) as service:
+            body, tokenizer = wire.decode_request(request), service.tokenizer
             is_full_text, has_details = asks_full_text(body, default=False), body.parameters.details
-            with Asking(self._service) as asking:
+            with Asking(service) as asking:
                 spec, identity = await identified(
-                    self._service, body, is_full_text, wire.decode_wish(request), is_stream=True)
+                    service, body, is_full_text, wire.decode_wish(request), is_stream=True)
                 prompt, places = body.inputs * is_full_text, EventPlaces(identity)
                 async with answering(asking, [spec], identity, is_stream=True) as answers:
                     index = 0
@@ -73,28 +73,20 @@ class TextGeneration:
                         if (id := places.take(answer.index)) is not None:
                             message = wire.encode_event(tokenizer, index, answer, event, prompt, has_details)
                             message.id = id.decode()
-                            await self._write(context, message)
+                            await write(context, message)
                     places.check()
 
-    @staticmethod
-    async def _write(context: Context, message: pb.GenerateEvent) -> None:
-        """Writes an event; raises Dropped if the client has not read for too long."""
-        try:
-            async with asyncio.timeout(UNREAD_SECONDS):
-                await context.write(message)
-        except TimeoutError as error:
-            raise Dropped from error
-
     async def Tokenize(self, request: pb.TokenizeRequest, context: Context) -> pb.TokenizeResponse:
-        async with self._calls.costly(context, "Tokenize"):
+        async with self._calls.costly(context, f"{SERVICE_NAME}/Tokenize"), chosen(self._models, context) as service:
             if len(request.inputs) > MAX_SPLIT:
                 raise ValidationError(f"`inputs` must have <= {MAX_SPLIT} characters, for the answer is one message; "
                                       f"HTTP's /tokenize takes longer texts. Given: {len(request.inputs)}")
             response = pb.TokenizeResponse()
-            async with self._service.engine.permit(), aclosing(split(self._service, request.inputs)) as parts:
+            async with service.engine.permit(), aclosing(split(service, request.inputs)) as parts:
                 async for part in parts:
                     wire.add_tokens(response, part)
             return response
 
     async def Info(self, request: pb.InfoRequest, context: Context) -> pb.InfoResponse:
-        return wire.encode_info(describe(self._service))
+        async with self._calls.free(context), chosen(self._models, context) as service:
+            return wire.encode_info(describe(service))

@@ -55,7 +55,7 @@ class AdmissionRound:
             return WaitReason.OTHERS
         if not budget:
             return WaitReason.BUDGET
-        if self._reserve >= self._memory.num_available:
+        if self._reserve >= self._memory.num_available and not self._memory.is_whole:
             self._batching.seal()
             return WaitReason.MEMORY
         return None
@@ -70,7 +70,7 @@ class AdmissionRound:
             return WaitReason.SLOTS
         if sequence.adapter and not self._adapters.admits(sequence):
             return WaitReason.ADAPTER
-        matched = self._memory.match(sequence)
+        matched = self._batch.waiting.match(sequence)
         missing = self._memory.missing(sequence, matched)
         if missing is not None and missing in self._coming:
             return WaitReason.PREFIX
@@ -106,7 +106,7 @@ class AdmissionRound:
         kept = {block for each in (*batch.running, *batch.leaving) if each not in undecided for block in each.blocks}
         num_freed = len({block for each in undecided for block in each.blocks} - kept)
         reserve = self._reserve - sum(map(memory.reserve_of, undecided))
-        missing = memory.blocks_for(len(sequence.tokens)) - memory.match(sequence).on_device().depth
+        missing = memory.blocks_for(len(sequence.tokens)) - batch.waiting.match(sequence).on_device().depth
         return memory.num_available + num_freed - reserve >= missing
 
     def admitted(self, sequence: Sequence) -> None:

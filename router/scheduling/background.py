@@ -16,6 +16,7 @@ from penstock.router.scheduling.batch import Batch
 from penstock.router.scheduling.plan_builder import PlanBuilder
 from penstock.router.scheduling.priorities import MOMENT_SECONDS
 from penstock.router.scheduling.sequence import Sequence
+from penstock.router.scheduling.speculation.speculation import Speculation
 from penstock.router.scheduling.speculation.step_cost import StepCost
 from penstock.router.scheduling.suspects import Suspects
 
@@ -96,7 +97,8 @@ class Background:
                 if not (self._suspects.holds(each) or each.is_undecided)
                 and self._batch.adapters.is_loaded(each.adapter)]
         self._due_slots = len(able)
-        self.due_blocks = sum(self._batch.memory.blocks_for(len(each.tokens)) + 1 for each in able)
+        memory = self._batch.memory
+        self.due_blocks = sum(memory.blocks_for(len(each.tokens)) + memory.reserve_of(each) for each in able)
 
     def _adapter_victim(self, sequence: Sequence) -> Sequence | None:
         """Returns the last of the background whose adapter leaves no room for that of another one that waits."""
@@ -115,9 +117,18 @@ class Background:
         kept = 0 if self.is_alone or not self._batch.running else self._kept_slots
         return len(self._batch.free_slots) > kept + self._due_slots
 
-    def tokens_beside(self, builder: PlanBuilder, is_first: bool) -> int:
-        """Returns how many tokens the rows of the background may have in a step that has those of all others.
+    def limit(
+        self, builder: PlanBuilder, waiting: Items[Sequence], is_first: bool, speculation: Speculation | None
+    ) -> None:
+        """Limits a step's budget to as many tokens as the background may have, beside the rows of all others.
         `is_first` tells that no step is in flight: one that is would make who comes wait for both."""
+        self.note_due(waiting)
+        builder.budget = self._tokens_beside(builder, is_first)
+        if speculation is not None and builder.rows:  # of which some may bring guesses, and many samples
+            builder.budget = min(builder.budget, speculation.samples_left(builder.rows))
+
+    def _tokens_beside(self, builder: PlanBuilder, is_first: bool) -> int:
+        """Returns how many tokens the rows of the background may have in a step that has those of all others."""
         num_others = sum(row.num_inputs for _, row in builder.rows)
         if self.is_alone:
             return builder.budget

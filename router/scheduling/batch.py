@@ -1,7 +1,6 @@
 """The batch: the sequences that have a slot, with the blocks of memory and the adapters that they hold."""
 
 from bisect import insort
-from operator import attrgetter
 
 from penstock.contract.block_copy import BlockCopy
 from penstock.router.scheduling.cached_block import Node
@@ -9,8 +8,8 @@ from penstock.router.scheduling.fork import Fork
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.residency import Residency
 from penstock.router.scheduling.sequence import Sequence, Status
-
-by_order = attrgetter("order")
+from penstock.router.scheduling.waiting import Waiting, by_order
+from penstock.router.scheduling.waits import Return
 
 
 class Batch:
@@ -20,7 +19,7 @@ class Batch:
     sequences that are `waiting`.
     """
 
-    def __init__(self, waiting: list[Sequence], max_slots: int, memory: KvMemory, adapters: Residency) -> None:
+    def __init__(self, waiting: Waiting, max_slots: int, memory: KvMemory, adapters: Residency) -> None:
         self.waiting = waiting
         self.running: list[Sequence] = []
         """Those that get rows, in their order."""
@@ -43,6 +42,7 @@ class Batch:
 
     def admit(self, sequence: Sequence, matched: Node) -> None:
         """Lets a waiting sequence run behind the cached blocks that it was matched with. There is a slot for it."""
+        self.waiting.take(sequence)
         self.memory.begin(sequence, matched)
         self._enter(sequence, self.free_slots.pop())
 
@@ -50,12 +50,13 @@ class Batch:
         """Lets a waiting sequence run that has all tokens but the last of another one, behind which it begins. Returns
         whether the state of the other one and the free room allow it."""
         is_settled = parent.status is Status.RUNNING and not parent.in_flight and not parent.is_prefilling
-        if not is_settled or not self.memory.shares_prefixes or sequence.needs_prompt_logprobs:
+        if not is_settled or not self.memory.shares_prefixes or sequence.needs_all_tokens:
             return False
         assert sequence.tokens[:parent.computed] == parent.tokens[:parent.computed], "a fork has other tokens"
         fork = self.fork(parent, len(sequence.tokens) - len(parent.tokens))
         if fork is None:
             return False
+        self.waiting.take(sequence)
         self.memory.begin_fork(sequence, parent, fork)
         for copy in fork.copies:
             self.memory.pool.hold([copy.source])
@@ -64,7 +65,6 @@ class Batch:
         return True
 
     def _enter(self, sequence: Sequence, slot: int) -> None:
-        self.waiting.remove(sequence)
         sequence.status = Status.RUNNING
         sequence.slot = slot
         sequence.prefill_end = len(sequence.tokens)
@@ -103,6 +103,7 @@ class Batch:
     def evict(self, victim: Sequence) -> None:
         """Preempts a sequence for the sake of another, and lets the next plan tell. Its slot and its blocks are free
         at once if no step in flight names it."""
+        victim.wait_cause = Return.PREEMPTED
         self.preempt(victim)
         self.preempted.append(victim.id)
 
@@ -121,17 +122,18 @@ class Batch:
             return
         self.drop_forks(sequence)
         if sequence.slot is not None:
+            sequence.usage.lost(min(sequence.computed, len(sequence.tokens)))
             if (copy := self._copies.pop(sequence, None)) is not None:
                 self.memory.cache.release([copy.source])
             self.memory.release(sequence)
             self.adapters.release(sequence.adapter, sequence.is_background)
-            self._clear(sequence.slot, is_known=sequence.num_blocks_sent > 0)
+            self._clear(sequence.slot, is_known=sequence.is_told)
         sequence.slot = None
-        sequence.is_verifying = False
+        sequence.is_verifying = sequence.is_told = False
         sequence.computed = sequence.num_blocks_sent = sequence.prefill_end = 0
         if sequence.status is Status.DRAINING:
             sequence.status = Status.WAITING
-            insort(self.waiting, sequence, key=by_order)
+            self.waiting.add(sequence)
 
     def fork(self, sequence: Sequence, num_more: int) -> Fork | None:
         """Takes a slot and blocks for another way on from a sequence's last token, which no step in flight computes,

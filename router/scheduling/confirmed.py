@@ -57,7 +57,19 @@ class Other:
     value: bytes
 
 
-Confirmed = Sampled | Candidates | PromptLogprobsPart | Verified | Other
+@dataclass(frozen=True, slots=True)
+class Pooled:
+    """The vector or scores of a sequence, with which it ends, or vectors of `num_tokens` of its tokens from position
+    `start` on: `value` is as in the contract. Some vectors of tokens come twice, if they are computed again."""
+
+    sequence_id: int
+    start: int
+    num_tokens: int
+    value: bytes
+    finish_reason: FinishReason | None = FinishReason.POOLED
+
+
+Confirmed = Sampled | Candidates | PromptLogprobsPart | Verified | Other | Pooled
 """A report of a sequence, made of a step's result."""
 
 

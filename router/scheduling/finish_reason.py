@@ -11,5 +11,7 @@ class FinishReason(Enum):
     STOP_SEQUENCE = "stop_sequence"
     CANCELLED = "cancelled"
     ERROR = "error"
+    POOLED = "pooled"
+    """Its vector or its scores are there."""
     MOVED = "moved"
     """Another group goes on with it."""

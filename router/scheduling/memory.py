@@ -1,5 +1,7 @@
 """The KV memory, which the scheduler deals out in blocks; sequences share some of them through the prefix cache."""
 
+from sys import maxsize
+
 from penstock.contract.block_copy import BlockCopy
 from penstock.router.scheduling.block_pool import BlockPool
 from penstock.router.scheduling.cached_block import Key, Node, Place
@@ -12,12 +14,15 @@ from penstock.router.scheduling.tier import Tier
 class KvMemory:
     """Gives blocks to sequences and takes them back. Nobody else writes a sequence's `blocks`.
 
-    A block is free, held by sequences, or only cached; one that is only cached can be given out like a free one.
+    A block is free, held by sequences, or only cached; one that is only cached can be given out like a free one. Of a
+    model that computes each text in one step (`is_whole`) no sequence has any, and there is room for every one.
     """
 
     def __init__(
-        self, block_size: int, num_blocks: int, shares_prefixes: bool = True, tier: Tier | None = None
+        self, block_size: int, num_blocks: int, shares_prefixes: bool = True, tier: Tier | None = None, *,
+        is_whole: bool = False,
     ) -> None:
+        self.is_whole = is_whole
         self.block_size = block_size
         self.shares_prefixes = shares_prefixes
         self._tier = tier
@@ -29,7 +34,7 @@ class KvMemory:
             self._tier.clear()
         self.pool = BlockPool(num_blocks)
         self.cache = PrefixCache(self.pool, self.block_size, self._tier)
-        self.capacity = self.block_size * num_blocks
+        self.capacity = maxsize if self.is_whole else self.block_size * num_blocks
         """How many tokens it holds."""
 
     @property
@@ -44,7 +49,7 @@ class KvMemory:
 
     def blocks_for(self, length: int) -> int:
         """Returns how many blocks it takes to hold `length` tokens."""
-        return -(-length // self.block_size)
+        return 0 if self.is_whole else -(-length // self.block_size)
 
     def room(self, sequence: Sequence, reserve: int) -> int:
         """Returns for how many positions behind its next one a sequence has blocks, or gets some that leave `reserve`
@@ -55,10 +60,9 @@ class KvMemory:
     def match(self, sequence: Sequence) -> Node:
         """Finds the cached blocks that a sequence may begin with, and returns the last of them.
 
-        At least one token is left, to compute the next one from. While logprobs of the prompt are missing no block
-        matches, since all its tokens have to be computed for them.
+        At least one token is left, to compute the next one from. While all tokens have to be computed no block matches.
         """
-        may_match = self.shares_prefixes and not sequence.needs_prompt_logprobs
+        may_match = self.shares_prefixes and not sequence.needs_all_tokens
         most = (len(sequence.tokens) - 1) // self.block_size if may_match else 0
         sequence.matched = self.cache.match(sequence.namespace, sequence.tokens, most, sequence.matched)
         return sequence.matched
@@ -66,7 +70,7 @@ class KvMemory:
     def missing(self, sequence: Sequence, matched: Node) -> tuple[Node, Key] | None:
         """Names the block that a waiting sequence would match next, by the block before it and its key."""
         is_last = (matched.depth + 1) * self.block_size >= len(sequence.tokens)
-        if is_last or sequence.needs_prompt_logprobs or not self.shares_prefixes:
+        if is_last or sequence.needs_all_tokens or not self.shares_prefixes:
             return None
         return matched, self.cache.key(sequence.namespace, sequence.tokens, matched.depth)
 
@@ -84,8 +88,10 @@ class KvMemory:
         return spare >= 0 and spare >= self.cache.num_idle(matched)
 
     def reserve_of(self, sequence: Sequence) -> int:
-        """Returns how many blocks to keep for a running sequence: for the rest of its prefill, and one to grow."""
-        return 1 + max(0, self.blocks_for(sequence.prefill_end) - len(sequence.blocks))
+        """Returns how many blocks to keep for a running sequence: for the rest of its prefill, and one to grow, unless
+        it does not."""
+        missing = max(0, self.blocks_for(sequence.prefill_end) - len(sequence.blocks))
+        return missing + (sequence.pooled is None)
 
     def begin(self, sequence: Sequence, matched: Node) -> None:
         """Gives the sequence the blocks that it was matched with, and other ones for those that a tier keeps, into

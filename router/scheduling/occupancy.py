@@ -7,6 +7,7 @@ from typing import NamedTuple
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.sequence import Sequence
 from penstock.router.scheduling.wait_reasons import WaitCounts, WaitReason, settled
+from penstock.router.scheduling.waiting import Waiting
 
 
 class Occupancy(NamedTuple):
@@ -35,7 +36,7 @@ class Occupancy(NamedTuple):
 
 
 def occupancy_of(
-    waiting: Items[Sequence], running: Items[Sequence], memory: KvMemory, step_tokens: int, found: WaitCounts
+    waiting: Waiting, running: Items[Sequence], memory: KvMemory, step_tokens: int, found: WaitCounts
 ) -> Occupancy:
     """Counts the sequences that wait, as the latest plan `found` why, and those that run."""
     wasted = sum(len(s.blocks) * memory.block_size - s.computed for s in running)
@@ -44,11 +45,11 @@ def occupancy_of(
     # Blocks that several hold count for each of them: to tell them apart would take too long after each step.
     others_blocks = sum(len(s.blocks) for s in others) if num_background else memory.num_held
     return Occupancy(len(waiting), len(running), memory.num_held, memory.num_available, wasted, step_tokens,
-                     memory.block_size, settled(found, len(waiting)), sum(s.is_background for s in waiting),
+                     memory.block_size, settled(found, len(waiting)), waiting.num_background,
                      num_background, max(0, memory.num_held - others_blocks))
 
 
-def load_before(is_background: bool, waiting: Items[Sequence], running: Items[Sequence], memory: KvMemory) -> float:
+def load_before(is_background: bool, waiting: Waiting, running: Items[Sequence], memory: KvMemory) -> float:
     """Returns how much is to be done before one more sequence, in blocks: those that sequences hold, and the tokens of
     prompts, also of those that are to be computed again, that are not computed yet. The background does not count for
     a sequence that is not of it."""
@@ -57,7 +58,6 @@ def load_before(is_background: bool, waiting: Items[Sequence], running: Items[Se
         others = [s for s in running if not s.is_background]
         if len(others) < len(running):
             held = len({block for s in others for block in s.blocks})
-        waiting, running = [s for s in waiting if not s.is_background], others
-    left = sum(len(s.tokens) - (s.matched.depth * memory.block_size if s.matched else 0) for s in waiting)
-    left += sum(max(0, s.prefill_end - s.computed) for s in running)
+        running = others
+    left = waiting.num_left(is_background) + sum(max(0, s.prefill_end - s.computed) for s in running)
     return held + left / memory.block_size

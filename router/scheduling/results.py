@@ -3,12 +3,24 @@
 from collections.abc import Collection
 from collections.abc import Sequence as Items
 
+from penstock.contract.output import Output
+from penstock.contract.pooling import POOLED
 from penstock.contract.row import Row
 from penstock.contract.row_result import RowResult
-from penstock.router.scheduling.confirmed import Candidates, Confirmed, Other, PromptLogprobsPart, Sampled, Verified
+from penstock.router.scheduling.confirmed import (
+    Candidates,
+    Confirmed,
+    Other,
+    Pooled,
+    PromptLogprobsPart,
+    Sampled,
+    Verified,
+)
 from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.sequence import Sequence
+
+_POOL = Output.POOL                      # an enum's members are looked up slowly
 
 
 def take_answer(sequence: Sequence, row: Row, answers: dict[int, RowResult]) -> tuple[Row, RowResult | None]:
@@ -35,6 +47,8 @@ def take_in(
     sequence: Sequence, row: Row, answer: RowResult, eos_token_ids: Collection[int], memory: KvMemory
 ) -> Items[Confirmed]:
     """Appends a row's results to its sequence, and returns the reports of them, its tokens last."""
+    if row.output is _POOL:
+        return pooled(sequence, row, answer)
     if not row.num_guesses and not row.prompt_logprob_ids and not sequence.forks and not answer.others:
         assert not answer.prompt_logprobs, f"{len(answer.prompt_logprobs)} prompt logprobs, and none were asked for"
         return candidates(sequence, answer, memory.capacity) or append(sequence, answer, eos_token_ids, memory)
@@ -45,6 +59,16 @@ def take_in(
         return [*parts, *others, *found]
     tokens = append(sequence, answer, eos_token_ids, memory)
     return [*parts, *others, *verified(sequence, row, answer, tokens), *tokens]
+
+
+def pooled(sequence: Sequence, row: Row, answer: RowResult) -> list[Confirmed]:
+    """Returns the vectors or scores that a row yielded, behind its other results."""
+    assert sequence.pooled is not None
+    assert not answer.token_ids, f"{len(answer.token_ids)} tokens of a row that yields none"
+    others = [Other(sequence.id, row.end, *each) for each in answer.others if each.kind != POOLED]
+    [value] = [each.value for each in answer.others if each.kind == POOLED]
+    reason = FinishReason.POOLED if row.end == len(sequence.tokens) else None
+    return [*others, Pooled(sequence.id, row.start, row.num_inputs, value, reason)]
 
 
 def take_back(sequence: Sequence, row: Row, answer: RowResult) -> None:

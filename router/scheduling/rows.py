@@ -3,7 +3,6 @@
 from collections.abc import Sequence as Items
 
 from penstock.contract.initial_state import InitialState
-from penstock.contract.output import Output
 from penstock.contract.row import Row
 from penstock.router.scheduling.fork import Fork
 from penstock.router.scheduling.guesser import PROPOSED
@@ -38,8 +37,8 @@ def prefill_row(sequence: Sequence, end: int) -> Row:
     start, is_last = sequence.computed, end == sequence.prefill_end
     return Row(
         slot=sequence.slot, start=start, token_ids=tuple(sequence.tokens[start:end]),
-        new_blocks=sequence.unsent_blocks, output=Output.SAMPLE if is_last else Output.NONE,
-        initial_state=initial_state(sequence) if sequence.num_blocks_sent == 0 else None,
+        new_blocks=sequence.unsent_blocks, output=sequence.outputs[is_last],
+        initial_state=initial_state(sequence) if not sequence.is_told else None,
         late_mask=is_last and _waits(sequence, end), prompt_logprob_ids=sequence.prompt_logprob_ids(start, end))
 
 

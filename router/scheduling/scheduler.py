@@ -15,9 +15,8 @@ Policies are asked at fixed points: `priorities.py` who comes first, `step_budge
 have, `suspects.py` who has to run alone.
 """
 
-from bisect import insort
-from collections import Counter, deque
-from collections.abc import Collection
+from collections import deque
+from collections.abc import Callable, Collection
 from collections.abc import Sequence as Items
 from dataclasses import replace
 
@@ -28,12 +27,13 @@ from penstock.contract.step_result import StepResult
 from penstock.router.scheduling.adapter_fairness import adapter_victim, wanted_adapters
 from penstock.router.scheduling.admission import MAX_PASSED, AdmissionRound, others_wait
 from penstock.router.scheduling.background import Background, has_background, of_class
-from penstock.router.scheduling.batch import Batch, by_order
+from penstock.router.scheduling.batch import Batch
 from penstock.router.scheduling.batching import Batching, Continuous
 from penstock.router.scheduling.cached_block import Node
-from penstock.router.scheduling.confirmed import Confirmed, Forgotten, Sampled
+from penstock.router.scheduling.confirmed import Confirmed, Forgotten, Pooled, Sampled
 from penstock.router.scheduling.death_record import Released
 from penstock.router.scheduling.finish_reason import FinishReason
+from penstock.router.scheduling.ledger import Ledger
 from penstock.router.scheduling.live_prefixes import LivePrefixes
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.microbatches import next_microbatch
@@ -50,6 +50,8 @@ from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS, Suspects
 from penstock.router.scheduling.tier import Tier
 from penstock.router.scheduling.undecided import make_room
 from penstock.router.scheduling.wait_reasons import KEEPS_BACKGROUND_OUT, WaitReason
+from penstock.router.scheduling.waiting import Waiting, by_order
+from penstock.router.scheduling.waits import Return, Waits
 
 
 class Scheduler:
@@ -60,73 +62,69 @@ class Scheduler:
     `budget`. With `speculation`, steps verify guesses of the next tokens. A sequence that fills the memory, though its
     `max_length` is more, ends with an error. Sequences share the blocks of equal prefixes, unless the model carries a
     state beside them (`shares_prefixes`). One that needs an adapter waits until `adapters` has it loaded. They decode
-    in `num_microbatches`, of which each step has one. What the memory has no room for may be kept in a `tier`.
+    in `num_microbatches`, of which each step has one. What the memory has no room for may be kept in a `tier`. Each
+    text is computed in one step, without blocks, if all are `is_whole`.
     """
 
     def __init__(
         self,
         *,
-        block_size: int,
-        num_blocks: int,
-        max_slots: int,
-        max_step_tokens: int,
-        budget: StepBudget | None = None,
+        block_size: int, num_blocks: int,
+        max_slots: int, max_step_tokens: int, budget: StepBudget | None = None,
         eos_token_ids: Collection[int] = (),
         shares_prefixes: bool = True,
         speculation: Speculation | None = None,
-        adapters: Residency | None = None,
-        knows_live_prefixes: bool = False,
-        num_microbatches: int = 1,
-        tier: Tier | None = None,
-        batching: Batching | None = None,
+        adapters: Residency | None = None, clock: Callable[[], float] = lambda: 0.0,
+        knows_live_prefixes: bool = False, num_microbatches: int = 1,
+        tier: Tier | None = None, batching: Batching | None = None, is_whole: bool = False,
     ) -> None:
         assert 0 < max_slots < max_step_tokens, "decode rows must leave room for a prefill"
-        self.memory = KvMemory(block_size, num_blocks, shares_prefixes, tier)
+        self.memory = KvMemory(block_size, num_blocks, shares_prefixes, tier, is_whole=is_whole)
         self.adapters, self._batching = adapters or Residency(), batching or Continuous()
         self.budget = budget or StepBudget(max_step_tokens, max_step_tokens, max_step_tokens)
         self.speculation = speculation
         self._max_step_tokens, self._num_microbatches = max_step_tokens, num_microbatches
         self._eos_token_ids = frozenset(eos_token_ids)
         self._sequences: dict[int, Sequence] = {}
-        self._waiting: list[Sequence] = []
+        self.ledger, self._waits = Ledger(clock), Waits(clock)
+        self._waiting = Waiting(self.memory, self._waits)
         self._batch = Batch(self._waiting, max_slots, self.memory, self.adapters)
         self.suspects = Suspects()
         self._background = Background(self._batch, self.suspects, max_slots)
         self._live_prefixes = LivePrefixes(block_size) if knows_live_prefixes else None
-        self._in_flight: deque[tuple[int, list[tuple[Sequence, Row]]]] = deque()
+        self._in_flight: deque[tuple[int, list[tuple[Sequence, Row]], int]] = deque()
         self._next_step_id = 0
-        self._wait_reasons: Counter[WaitReason] = Counter()
-        """Why those wait that the latest plan has passed by."""
 
     def add(self, sequence: Sequence) -> None:
         """Lets a sequence wait, in its place. One that another group ran before may be suspected of its death."""
-        assert len(sequence.tokens) < min(sequence.max_length, self.memory.capacity)
+        assert sequence.least_length <= min(sequence.max_length, self.memory.capacity)
+        assert not self.memory.is_whole or len(sequence.tokens) <= self._max_step_tokens
         self._sequences[sequence.id] = sequence
-        insort(self._waiting, sequence, key=by_order)
+        self._waiting.add(sequence)
         if self._live_prefixes is not None:
             self._live_prefixes.add(sequence.id, sequence.namespace, sequence.tokens)
-            self.memory.match(sequence)
+            self._waiting.match(sequence)
         if sequence.is_suspect:
             self.suspects.adopt(sequence)
 
     def plan(self) -> Plan | None:
         """Plans the next step; returns None when nothing can run. May preempt the last sequences."""
-        builder, batch = PlanBuilder(self._step_tokens), self._batch
-        self._wait_reasons.clear()
+        builder, batch = PlanBuilder(self._step_tokens, self.memory.is_whole), self._batch
+        self._waits.plan()
         if (suspect := self.suspects.alone) is not None:
             self._plan_alone(suspect, builder)
-            self._wait_reasons[WaitReason.SUSPECT] = self.num_waiting
+            self._waits.hold_all(WaitReason.SUSPECT, self.num_waiting)
         else:
             self._background.make_way(self._waiting)
             ready = next_microbatch(batch.running, self._num_microbatches, bool(self._waiting and batch.free_slots))
             self._plan_class(ready, builder, is_background=False)
             if has_background(batch.running) or has_background(self._waiting):
-                self._limit_background(builder)
+                self._background.limit(builder, self._waiting, not self._in_flight, self.speculation)
                 self._plan_class(ready, builder, is_background=True)
         if not builder.rows:
             return None
         plan = builder.build(self._next_step_id, batch.cleared_slots, batch.preempted, batch.take_copies())
-        self._in_flight.append((plan.step_id, builder.rows))
+        self._in_flight.append((plan.step_id, builder.rows, builder.num_tokens))
         batch.cleared_slots, batch.preempted = [], []
         self._next_step_id += 1
         return plan
@@ -155,13 +153,6 @@ class Scheduler:
             self._admit_waiting(waiting, builder)
         elif may_guess:
             add_forks(self.speculation, self._batch, builder)
-
-    def _limit_background(self, builder: PlanBuilder) -> None:
-        """Limits the step's budget to as many tokens as the background may have, beside the rows of all others."""
-        self._background.note_due(self._waiting)
-        builder.budget = self._background.tokens_beside(builder, is_first=not self._in_flight)
-        if self.speculation is not None and builder.rows:  # of which some may bring guesses, and many samples
-            builder.budget = min(builder.budget, self.speculation.samples_left(builder.rows))
 
     def _choose_guesses(
         self, ready: Items[Sequence], builder: PlanBuilder, is_background: bool
@@ -195,29 +186,29 @@ class Scheduler:
             return
         shares = not is_alone and others_wait(sequence, self._batch, self._waiting, self.suspects)
         most = min(builder.budget, builder.whole // 2) if shares else builder.budget
-        start, end = sequence.computed, min(sequence.prefill_end, sequence.computed + most)
+        end = sequence.prefill_end if builder.is_whole else min(sequence.prefill_end, sequence.computed + most)
         if not self._batch.grow(sequence, end, is_alone):
             return
         if sequence.is_traced:
-            builder.chunks.append((sequence.id, start, end - start))
+            builder.chunks.append((sequence.id, sequence.computed, end - sequence.computed))
         builder.add(sequence, prefill_row(sequence, end))
 
     def _admit_waiting(self, waiting: Items[Sequence], builder: PlanBuilder) -> None:
         """Lets waiting sequences of a class run, in their order, as far as there is room."""
         is_background = waiting[0].is_background
-        if is_background and any(self._wait_reasons[reason] for reason in KEEPS_BACKGROUND_OUT):
-            self._wait_reasons[WaitReason.OTHERS] += len(waiting)
+        if is_background and any(self._waits.numbers[reason] for reason in KEEPS_BACKGROUND_OUT):
+            self._waits.hold(is_background, WaitReason.OTHERS, len(waiting))
             return
         if not self._batch.free_slots:
-            self._wait_reasons[WaitReason.SLOTS] += len(waiting)
+            self._waits.hold(is_background, WaitReason.SLOTS, len(waiting))
             return
         admissions = self._admissions(is_background)
         for index, sequence in enumerate(waiting):
             if (reason := admissions.obstacle_to_all(builder.budget)) is not None:
-                self._wait_reasons[reason] += len(waiting) - index
+                self._waits.hold(is_background, reason, len(waiting) - index)
                 return
-            if (reason := admissions.obstacle_to(sequence)) is not None:
-                self._wait_reasons[reason] += 1
+            if (reason := builder.obstacle_to(sequence) or admissions.obstacle_to(sequence)) is not None:
+                self._waits.pass_by(sequence, reason)
                 continue
             assert sequence.matched is not None
             self._admit(sequence, sequence.matched, builder)
@@ -243,7 +234,7 @@ class Scheduler:
                 return
             if not batch.free_slots:
                 batch.evict(batch.running[-1])
-            self._admit(suspect, self.memory.match(suspect), builder)
+            self._admit(suspect, self._waiting.match(suspect), builder)
         if suspect.is_prefilling:
             self._prefill(suspect, builder, is_alone=True)
         else:
@@ -252,15 +243,17 @@ class Scheduler:
     def commit(self, result: StepResult) -> list[Confirmed]:
         """Appends and returns the results of the oldest step in flight; drops those of sequences that ended since."""
         assert self._in_flight, f"result of step {result.step_id}, but none is in flight"
-        step_id, rows = self._in_flight.popleft()
+        step_id, rows, num_tokens = self._in_flight.popleft()
         assert result.step_id == step_id, f"result of step {result.step_id}, expected {step_id}"
         answers = result.by_slot()
         confirmed: list[Confirmed] = []
+        self.ledger.open(result, num_tokens)
         for sequence, row in rows:
             sequence.in_flight -= 1
             sequence.promised -= row.is_sampled
             row, answer = take_answer(sequence, row, answers)
             if sequence.status is not Status.FINISHED:
+                self.ledger.charge(sequence, row)
                 self.memory.confirm(sequence, row.start + row.num_inputs - row.num_guesses)
                 if answer is not None:
                     own = take_in(sequence, row, answer, self._eos_token_ids, self.memory)
@@ -278,7 +271,7 @@ class Scheduler:
         cleared_at = sequence.record.cleared_at
         if cleared_at is not None and len(sequence.tokens) + sequence.is_undecided >= cleared_at:
             self.suspects.clear(sequence)
-        if isinstance(last, Sampled) and last.finish_reason is not None:
+        if isinstance(last, Sampled | Pooled) and last.finish_reason is not None:
             self.finish(sequence.id, last.finish_reason)
 
     def finish(self, sequence_id: int, reason: FinishReason) -> None:
@@ -286,7 +279,7 @@ class Scheduler:
         if (sequence := self._sequences.pop(sequence_id, None)) is None:
             return
         if sequence.status is Status.WAITING:
-            self._waiting.remove(sequence)
+            self._waiting.take(sequence)
         elif sequence.status is Status.RUNNING:
             self._batch.running.remove(sequence)
         self.suspects.clear(sequence)
@@ -301,6 +294,7 @@ class Scheduler:
         It runs at once, with the blocks of the other one, if that runs, no step in flight names it, and there is room
         for both. If not, it waits, and computes what is not cached: nothing but its speed depends on it.
         """
+        sequence.usage.lost(len(sequence.tokens) - 1)  # if it has to compute these, it is once more
         self.add(sequence)
         parent = self._sequences.get(parent_id)
         if parent is not None and not self.suspects.holds(sequence) and self._background.may_fork(parent):
@@ -312,10 +306,12 @@ class Scheduler:
         assert sequence.is_undecided, f"sequence {sequence_id} has no candidates"
         sequence.tokens.append(token_id)
         sequence.is_undecided = False
+        if sequence.status is Status.WAITING:
+            self._waiting.extended(sequence)
 
     def accuse(self) -> None:
         """Suspects the sequences that the steps in flight name: the group has died, or hangs."""
-        named = {s for _, rows in self._in_flight for s, _ in rows if s.status is not Status.FINISHED}
+        named = {s for _, rows, _ in self._in_flight for s, _ in rows if s.status is not Status.FINISHED}
         self.suspects.accuse(sorted(named, key=by_order))
 
     def forget_all(self, accuses: bool = True) -> Forgotten:
@@ -325,11 +321,14 @@ class Scheduler:
         if accuses:
             self.accuse()
         self._in_flight.clear()
+        self._waits.plan()
+        self._waits.hold_all(WaitReason.GROUP)
         self._next_step_id = 0
         lost = [s for s in self._sequences.values() if s.status is not Status.WAITING]
         for sequence in [*lost, *(s for s in self._batch.leaving if s.status is Status.FINISHED)]:
             sequence.in_flight = sequence.promised = 0
             if sequence.status is Status.RUNNING:
+                sequence.wait_cause = Return.REPLAYED
                 self._batch.preempt(sequence)
             else:
                 self._batch.release(sequence)
@@ -346,7 +345,7 @@ class Scheduler:
         any of it, as after `forget_all`. Ends the sequences that do not fit any more; returns their ids."""
         assert not self.memory.num_held
         self.memory.resize(num_blocks)
-        too_long = [s.id for s in self._waiting if len(s.tokens) >= self.memory.capacity]
+        too_long = [s.id for s in self._waiting if s.least_length > self.memory.capacity]
         for sequence_id in too_long:
             self.finish(sequence_id, FinishReason.ERROR)
         return too_long
@@ -354,6 +353,7 @@ class Scheduler:
     def release(self, sequence_id: int) -> Released:
         """Ends a sequence here, since another group goes on with it; returns the parts that go there."""
         sequence = self._sequences[sequence_id]
+        sequence.usage.lost(min(sequence.computed, len(sequence.tokens)))
         released = Released(sequence.age, sequence.tokens[sequence.prompt_length:], replace(sequence.record))
         self.finish(sequence_id, FinishReason.MOVED)
         return released
@@ -393,7 +393,7 @@ class Scheduler:
 
     @property
     def occupancy(self) -> Occupancy:
-        return occupancy_of(self._waiting, self._batch.running, self.memory, self.budget.tokens, self._wait_reasons)
+        return occupancy_of(self._waiting, self._batch.running, self.memory, self.budget.tokens, self._waits.numbers)
 
     def load(self, is_background: bool) -> float:
         """Returns how much is to be done before one more sequence that is of the background, or not, in blocks."""

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
+from penstock.contract.output import Output
+from penstock.contract.pooling import Task
 from penstock.contract.sampling import Sampling
 from penstock.contract.side_inputs import TRACE, SideInput, adapter_of, namespace_of
 from penstock.router.scheduling.cached_block import Node
@@ -11,6 +13,8 @@ from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.fork import Fork, GuessFork
 from penstock.router.scheduling.guesser import Guesser
 from penstock.router.scheduling.priorities import BACKGROUND, place_of
+from penstock.router.scheduling.usage import Usage
+from penstock.router.scheduling.wait_reasons import WaitReason
 
 
 class Status(Enum):
@@ -42,7 +46,7 @@ class Sequence:
     """The prompt, then the confirmed output."""
     prompt_length: int
     max_length: int
-    """The most tokens of prompt and output together."""
+    """The most tokens of prompt and output together; one that is `pooled` has no output."""
     sampling: Sampling
     side_inputs: tuple[SideInput, ...] = ()
     """All that it brings to the shards beside its tokens, each of another kind."""
@@ -67,6 +71,13 @@ class Sequence:
     search says by which of them it goes on."""
     is_undecided: bool = field(default=False, init=False)
     """Whether candidates of its next token have come and none is chosen yet. Until then it gets no rows."""
+    pooled: Task | None = None
+    """The wish for a vector or scores, which its last row yields in place of a token, if there is one."""
+    outputs: tuple[Output, Output] = field(default=(Output.NONE, Output.SAMPLE), init=False)
+    """The results of a row amid its prefill, and of the last one; where each token has a vector every row yields some.
+    """
+    computes_all: bool = False
+    """Whether nothing is ever taken from the prefix cache, for what it yields is made of all of its tokens."""
     guesser: Guesser | None = None
     """Guesses its next tokens, if they may be guessed."""
     status: Status = Status.WAITING
@@ -75,6 +86,8 @@ class Sequence:
     blocks: list[int] = field(default_factory=list)
     forks: list[GuessFork] = field(default_factory=list)
     """Other guesses of its next tokens, which a step in flight verifies."""
+    is_told: bool = False
+    """Whether a plan has named it since it has its slot."""
     num_blocks_sent: int = 0
     num_blocks_cached: int = 0
     computed: int = 0
@@ -99,10 +112,21 @@ class Sequence:
     """Whether it gets only what nobody else waits for."""
     record: DeathRecord = field(default_factory=DeathRecord)
     """Its record from deaths of groups."""
+    usage: Usage = field(default_factory=Usage)
+    """The usage of its request, which its other sequences share."""
+    charged_at: float = 0.0
+    """Up to when it was charged for its keys and values."""
+    wait_cause: str | None = None
+    """The cause of its waiting, if that is another one than the reasons of the plans."""
+    waits_since: float = 0.0
+    counts_before: dict[WaitReason, float] | None = None
+    """For how long others had waited, by reason, when it began to wait for the reasons of the plans."""
 
     def __post_init__(self) -> None:
         if self.side_inputs or self.salt:
             self.namespace, self.adapter = namespace_of(self.side_inputs, self.salt), adapter_of(self.side_inputs)
+        if self.pooled is not None:
+            self.outputs = Output.POOL if self.pooled is Task.EMBED_ALL else Output.NONE, Output.POOL
         self.confirmed_only |= self.is_beam
         if self.age < 0:
             self.age = self.id
@@ -113,6 +137,11 @@ class Sequence:
     def is_traced(self) -> bool:
         """Whether its request is traced."""
         return any(each.name == TRACE for each in self.side_inputs)
+
+    @property
+    def least_length(self) -> int:
+        """How many tokens it comes to at least: one more, unless it yields none."""
+        return len(self.tokens) + (self.pooled is None)
 
     @property
     def is_suspect(self) -> bool:
@@ -145,9 +174,10 @@ class Sequence:
         return tuple(self.blocks[self.num_blocks_sent:])
 
     @property
-    def needs_prompt_logprobs(self) -> bool:
-        """Whether logprobs of the prompt are missing."""
-        return self.wants_prompt_logprobs and self.prompt_logprobs_end < self.prompt_length
+    def needs_all_tokens(self) -> bool:
+        """Whether all tokens have to be computed, as for what is made of them, or for logprobs of the prompt as long as
+        some are missing."""
+        return self.computes_all or (self.wants_prompt_logprobs and self.prompt_logprobs_end < self.prompt_length)
 
     def prompt_logprob_ids(self, start: int, end: int) -> tuple[int, ...]:
         """Returns the tokens that follow those from `start` to `end`, if their logprobs are still wanted."""

@@ -10,9 +10,10 @@ from collections.abc import Sequence as Items
 
 from penstock.router.scheduling.adapter_fairness import adapter_victim
 from penstock.router.scheduling.admission import AdmissionRound
-from penstock.router.scheduling.batch import Batch, by_order
+from penstock.router.scheduling.batch import Batch
 from penstock.router.scheduling.sequence import Sequence
 from penstock.router.scheduling.wait_reasons import WaitReason
+from penstock.router.scheduling.waiting import by_order
 
 _NO_ROOM = (WaitReason.SLOTS, WaitReason.MEMORY, WaitReason.OTHERS)
 

@@ -36,9 +36,10 @@ class Database:
         self.name = url.set(drivername=url.get_backend_name()).render_as_string(hide_password=True)
         self.on_failure: Callable[[], None] = lambda: None
         """Is called for each read and write that has failed."""
-        self.clock: ColumnElement[float] = literal_column(_CLOCKS[url.get_backend_name()])
+        self.kind = url.get_backend_name()
+        self.clock: ColumnElement[float] = literal_column(_CLOCKS[self.kind])
         """The database's own time in seconds since 1970, for the times of several machines differ."""
-        self._is_sqlite = url.get_backend_name() == "sqlite"
+        self._is_sqlite = self.kind == "sqlite"
         self._engine = engines.sqlite_engine(url) if self._is_sqlite else engines.postgresql_engine(url)
         self._turn = asyncio.Lock()
         """Only one connection to SQLite writes at a time."""

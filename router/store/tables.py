@@ -119,3 +119,28 @@ RESPONSE_EVENTS = Table(
     Column("content", LargeBinary, nullable=False),
 )
 """The events of responses of the background, several in a row: compressed JSON, a line for each."""
+
+KEPT_ANSWERS = Table(
+    "kept_answers", METADATA,
+    Column("key", LargeBinary, primary_key=True),
+    Column("kept_at", Float(53), nullable=False),  # by the database's clock
+    Column("bytes", BigInteger, nullable=False),
+    Column("content", LargeBinary, nullable=False),
+    Index("kept_answers_by_age", "kept_at"),
+)
+"""The answers that are kept for equal requests."""
+
+REQUEST_LOG = Table(
+    "request_log", METADATA,
+    Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("id", Text, nullable=False),
+    Column("at", Float(53), nullable=False),
+    Column("route", Text, nullable=False),
+    Column("model", Text),
+    Column("api_key", Text),  # its name
+    Column("status", Integer, nullable=False),
+    Column("record", Text, nullable=False),  # JSON
+    Index("request_log_in_order", "at"),
+    Index("request_log_by_id", "id"),
+)
+"""The records of requests; an id that a client gives may come twice."""

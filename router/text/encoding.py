@@ -21,6 +21,7 @@ class TooManyTokens(Exception):
     def __init__(self, number: int, is_least: bool = False) -> None:
         super().__init__(f"{'at least ' * is_least}{number}")
         self.number = number
+        self.is_least = is_least
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +52,18 @@ def encode(
         del encoding  # of which there should be one at a time
         encoding = _one(tokenizer.encode_batch_fast, text, add_special_tokens=False)
         num_added = tokenizer.num_special_tokens_to_add(is_pair=False) if add_special_tokens else 0
-        _keep_last(encoding, max(0, truncate - num_added))
+        keep_last(encoding, max(0, truncate - num_added))
         encoding = tokenizer.post_process(encoding, add_special_tokens=add_special_tokens)
     return tuple(encoding.ids[:truncate])
+
+
+def end_of(tokenizer: tokenizers.Tokenizer, text: str, most: int) -> int:
+    """Returns where the part of `text` ends that has its first `most` tokens, in characters. Raises TokenizerError."""
+    encoding = _one(tokenizer.encode_batch, text, add_special_tokens=False)
+    if len(encoding) <= most:
+        return len(text)
+    start, _ = encoding.token_to_chars(most) or (0, 0)
+    return start
 
 
 def split(tokenizer: tokenizers.Tokenizer, text: str, add_special_tokens: bool) -> Iterator[list[TextToken]]:
@@ -81,10 +91,16 @@ def _byte_places(text: str) -> Sequence[int]:
     return array("Q", accumulate((len(character.encode()) for character in text), initial=0))
 
 
-def _keep_last(encoding: tokenizers.Encoding, number: int) -> None:
+def keep_last(encoding: tokenizers.Encoding, number: int) -> None:
     """Truncates by halves: what is cut off is kept in pieces of the new length, and a million pieces take seconds."""
     while len(encoding) > number:
         encoding.truncate(max(number, len(encoding) // 2), direction="left")
+
+
+def keep_first(encoding: tokenizers.Encoding, number: int) -> None:
+    """Truncates by halves, too."""
+    while len(encoding) > number:
+        encoding.truncate(max(number, len(encoding) // 2), direction="right")
 
 
 def _one(encode_batch: Callable[..., list[tokenizers.Encoding]], text: str, add_special_tokens: bool

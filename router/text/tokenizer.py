@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from functools import cached_property, partial
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
@@ -12,14 +13,18 @@ from typing import Any, Self, TypeVar
 import orjson
 import tokenizers
 
-from penstock.router.text import encoding
+from penstock.router.text import cutting, encoding
+from penstock.router.text.cutting import Encoded
 from penstock.router.text.encoding import TokenizerError, TooManyTokens
 from penstock.router.text.known_parts import KnownParts, joined
 from penstock.router.text.long_texts import LongTexts
+from penstock.router.text.thread_jobs import ThreadJobs
 from penstock.system.daemon_threads import DaemonThreads
 
 _T = TypeVar("_T")
 
+_MARGIN = 1 << 10
+"""How far from where a long text was cut its tokens are those of the whole text, in characters."""
 MAX_SHORT = 1 << 15
 """The most characters of a text that a thread tokenises, within 50 ms, for threads can't be ended; those of longer
 ones come later by the 5 ms that their own process takes."""
@@ -42,11 +47,11 @@ class Tokenizer:
         added = tokenizer.get_added_tokens_decoder()
         self._id_of_added = {token.content: token_id for token_id, token in added.items()}
         self._special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
-        self._num_ids = max(tokenizer.get_vocab().values(), default=-1) + 1
         self._texts: dict[int, str] = {}
         self._marks: dict[str, dict[str, int]] = {}
         """By text; some models have tens of thousands of added tokens."""
         self._threads = DaemonThreads(num_workers, "tokenizer")
+        self._whole = ThreadJobs(self._threads, partial(cutting.encode, tokenizer), num_workers, MAX_SHORT)
         self._file = file
         self._long_texts = LongTexts(self._opened, num_workers)
         self._known = KnownParts(tokenizer)
@@ -107,15 +112,55 @@ class Tokenizer:
             async for part in parts:
                 yield part
 
-    @property
+    async def encode_whole(
+        self, texts: Sequence[str], add_special_tokens: bool, most: int, cuts: bool, keeps_end: bool
+    ) -> Encoded:
+        """Returns the tokens of a text or a pair of them, as `cutting.encode` does. Of a long text that is cut no more
+        is read than that takes."""
+        if any(len(text) > MAX_SHORT for text in texts):
+            if cuts:
+                texts = [await self._part(text, most, keeps_end) for text in texts]
+            else:
+                for text in texts:
+                    await self._encode(text, False, None, most)
+        return await self._whole.run(sum(map(len, texts)), texts, add_special_tokens, most, cuts, keeps_end)
+
+    async def _part(self, text: str, most: int, keeps_end: bool) -> str:
+        """Returns as much of a text, from the beginning or from the end, as has more than `most` tokens, if it has as
+        many. Where it is cut no token is whole, so that it is cut far from those."""
+        size = MAX_SHORT
+        while size < len(text):
+            part = text[-size:] if keeps_end else text[:size]
+            inner = part[_MARGIN:] if keeps_end else part[:-_MARGIN]
+            if len(await self._in_thread(encoding.encode, self._tokenizer, inner, False, None)) > most:
+                return part
+            size *= 2
+        return text
+
+    async def beginning(self, text: str, most: int) -> str:
+        """Returns the part of `text` that has its first `most` tokens. No more of a long text is read than that takes.
+        Raises TokenizerError."""
+        size = MAX_SHORT
+        while True:
+            end = await self._in_thread(encoding.end_of, self._tokenizer, text[:size], most)
+            if end < min(size, len(text)) or size >= len(text):
+                return text[:end]
+            size *= 2
+
+    @cached_property
     def num_ids(self) -> int:
         """How many token ids there are, or more: all are less than this."""
-        return self._num_ids
+        return max(self._tokenizer.get_vocab().values(), default=-1) + 1
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of `ids`, special tokens included; bytes that are no UTF-8 show as U+FFFD."""
         text: str = self._tokenizer.decode(ids, skip_special_tokens=False)
         return text
+
+    async def decode_many(self, ids: Sequence[int], skips_special: bool) -> str:
+        """Returns the text of ids that may be a million, without that of special tokens if it `skips_special`."""
+        texts: list[str] = await self._in_thread(self._tokenizer.decode_batch, [ids], skips_special)
+        return texts[0]
 
     def text_of(self, token_id: int) -> str:
         """Returns a token's text as inside a text, with the space that decoders drop from a text's first token.

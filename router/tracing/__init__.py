@@ -1,1 +1,2 @@
-"""The spans of requests, for OpenTelemetry; may import engine, errors, generation, request_id and routing."""
+"""The spans of requests, for OpenTelemetry; may import engine, errors, generation, journal, request_id
+and routing."""

@@ -18,14 +18,14 @@ from opentelemetry.trace import Span, SpanContext, SpanKind, StatusCode, set_spa
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
-from penstock.router.engine.stream import Stream
 from penstock.router.engine.trace import Note, Trace
 from penstock.router.errors import Dropped, GenerationError, RouterError
 from penstock.router.generation import request_record
-from penstock.router.generation.request_record import RequestRecord
+from penstock.router.generation.request_record import AnyStream, RequestRecord
+from penstock.router.journal.redaction import Redaction
 from penstock.router.request_id import current as current_request
 from penstock.router.routing import route_of
-from penstock.router.tracing.generative_ai import answered, asked
+from penstock.router.tracing.generative_ai import DETAILS, answered, asked, details
 
 Attributes = Mapping[str, AttributeValue]
 _FAILURES = {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
@@ -33,12 +33,14 @@ _FAILURES = {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVA
 
 
 class Tracing:
-    """Makes spans of requests to `model_id`; `provider` samples and exports them."""
+    """Makes spans of requests to `model_id`; `provider` samples and exports them. With a `redaction` they have events
+    with the texts of prompts and answers, which are redacted."""
 
-    def __init__(self, provider: TracerProvider, model_id: str) -> None:
+    def __init__(self, provider: TracerProvider, model_id: str, redaction: Redaction | None = None) -> None:
         self._tracer = provider.get_tracer("penstock.router")
         self._propagator = TraceContextTextMapPropagator()
         self._model_id = model_id
+        self._redaction = redaction
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -107,10 +109,19 @@ class Tracing:
         """Adds to the span what was asked and answered, and makes its children."""
         if record.error is not None:
             _set_failure(span, record.error.error_type, _is_ours(record.error))
+        for attempt in record.attempts:
+            self._child("source", set_span_in_context(span), clock, attempt.began_at, attempt.ended_at,
+                        {"server.address": attempt.source, "penstock.source.outcome": attempt.outcome.value})
+        for step in record.steps:
+            self._child(f"step {step.name}", set_span_in_context(span), clock, step.began_at, step.ended_at,
+                        _given({"penstock.pipeline": step.pipeline, "penstock.step.kind": step.kind,
+                                "error.type": None if step.error is None else step.error.error_type}))
         if not record.generations:
             return
         span.set_attributes(_given(asked(record, self._model_id)))
         span.set_attributes(_given(answered(record)))
+        if self._redaction is not None:
+            span.add_event(DETAILS, _given(details(record, self._redaction)))
         inside, now = set_span_in_context(span), time.monotonic()
         for generation in record.generations:
             self._child("validation", inside, clock, generation.received_at, generation.checked_at or now)
@@ -122,7 +133,7 @@ class Tracing:
             told.add(trace)
 
     def _phases(
-        self, span: Span, stream: Stream, notes: Sequence[Note], attributes: Attributes, clock: "_Clock"
+        self, span: Span, stream: AnyStream, notes: Sequence[Note], attributes: Attributes, clock: "_Clock"
     ) -> None:
         """Makes the spans of queue, prefill and decode, as far as the answer came; what happened on the way, and was
         noted, is events."""

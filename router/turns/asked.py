@@ -4,12 +4,14 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
+from penstock.contract.pooling import Task
 from penstock.router.chat.answer_form import AnswerForm
 from penstock.router.errors import ValidationError
 from penstock.router.generation.answers import Answers, answering
 from penstock.router.generation.asking import Asking
 from penstock.router.generation.identity import OUTPUT_IDS, Identity, Wish, identify
 from penstock.router.generation.spec import GenerationSpec
+from penstock.router.generation.tasks import check_task
 from penstock.router.turns.turn import Turn
 from penstock.router.turns.turn_reader import TurnReader
 
@@ -44,6 +46,7 @@ async def ask(
     `rendering` and `flags` are as in `identify`. Raises RouterError.
     """
     service = asking.service
+    check_task(service.facts, Task.GENERATE)
     # More than there can be are refused by a rule.
     num_permits = num_answers if num_answers <= service.limits.max_concurrent_requests else 0
     async with asking.permit(num_permits):

@@ -1,6 +1,7 @@
 """The names of modules, as adapters and checkpoints have them."""
 
-LEADING = ("model", "language_model", "transformer")
+LEADING = ("model", "language_model", "transformer",
+           "bert", "roberta", "distilbert", "mpnet", "nomic_bert", "gte", "new")
 """The prefixes that the names of modules and of a checkpoint's linears may have."""
 MAX_LEADING = 3
 

@@ -65,6 +65,12 @@ class AdapterStore:
             for number in [number for number, own in self._epochs.items() if own not in (0, epoch)]:
                 self._forget(number)
 
+    def clear(self) -> None:
+        """Forgets all adapters."""
+        with self._changes:
+            for number in [*self._epochs]:
+                self._forget(number)
+
     def _forget(self, number: int) -> None:
         self._epochs.pop(number, None)
         if self._adapters.pop(number, None) is not None:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from penstock.contract.pooling import POOLING
 from penstock.contract.row import Row
 from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.lora import Adapter, AdapterRows
@@ -80,6 +81,7 @@ def build(
             positions=tensors["positions"], slot_mapping=tensors["slot_mapping"], tables=tensors["tables"],
             starts=tensors["starts"], counts=tensors["counts"], slots=tensors.get("slots"),
             adapters=AdapterRows(tensors["groups"], tuple(adapters.values())) if adapters else None,
+            texts=tensors.get("texts"),
             is_decode=bool((hosts["counts"] == 1).all())),
         output_rows=tensors["output_rows"],
         prompt_logprob_rows=tensors["prompt_logprob_rows"],
@@ -126,6 +128,7 @@ def _arrange(rows: tuple[Row, ...], slots: SlotTable) -> dict[str, Array]:
         **_inputs(rows, slot_ids, firsts, int(ends[-1])),
         **place(slot_ids, starts, counts, slots),
         **({} if slots.bounds.num_states is None else {"slots": slot_ids.astype(np.int32)}),
+        **(_texts(rows, counts, slots) if slots.bounds.is_whole else {}),
         "output_rows": _output_rows(rows, ends),
         **_prompt_logprobs(rows, firsts)}
 
@@ -138,12 +141,25 @@ def place(
     ends = np.cumsum(counts)
     row_of_token = np.repeat(np.arange(len(counts)), counts)
     positions = np.arange(ends[-1]) - (ends - counts - starts)[row_of_token]
+    of_rows = {"starts": starts.astype(np.int32), "counts": counts.astype(np.int32)}
+    if slots.bounds.is_whole:
+        return {"positions": positions, "slot_mapping": positions, "tables": np.empty((len(counts), 0), np.int32),
+                **of_rows}
     block_size = slots.bounds.block_size
     num_blocks = -(-int((starts + counts).max()) // block_size)
     tables = np.ascontiguousarray(slots.blocks[slot_ids, :num_blocks])
     slot_mapping = tables[row_of_token, positions // block_size].astype(np.int64) * block_size + positions % block_size
-    return {"positions": positions, "slot_mapping": slot_mapping, "tables": tables,
-            "starts": starts.astype(np.int32), "counts": counts.astype(np.int32)}
+    return {"positions": positions, "slot_mapping": slot_mapping, "tables": tables, **of_rows}
+
+
+def _texts(rows: tuple[Row, ...], counts: npt.NDArray[np.int64], slots: SlotTable) -> dict[str, Array]:
+    """Returns which text of a pair each token is of, 0 or 1, if any of the rows has a pair."""
+    seconds = [pooling.second if (pooling := slots[row.slot].side_inputs.get(POOLING)) else 0 for row in rows]
+    if not any(seconds):
+        return {}
+    ends = np.cumsum(counts)
+    begins = np.where(np.array(seconds) > 0, ends - counts + seconds, ends)
+    return {"texts": (np.arange(ends[-1]) >= np.repeat(begins, counts)).astype(np.int64)}
 
 
 def _output_rows(rows: tuple[Row, ...], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from penstock.contract.plan import Plan
+from penstock.contract.pooling import POOLED
 from penstock.contract.row_result import OtherResult, RowResult
 from penstock.contract.step_result import StepResult
 from penstock.contract.stream_limits import StreamLimits
@@ -19,7 +20,7 @@ from penstock.shard.communication.distributed import Group
 from penstock.shard.communication.stages import Stages
 from penstock.shard.config import ShardConfig
 from penstock.shard.devices.device import Device, Download, Moment, nanoseconds
-from penstock.shard.execution import batch, other_results, prompt_logprobs, sampler
+from penstock.shard.execution import batch, other_results, pooled, prompt_logprobs, sampler
 from penstock.shard.execution.batch import StepInputs
 from penstock.shard.execution.loaded_model import LoadedModel
 from penstock.shard.execution.masks import Masks
@@ -31,7 +32,9 @@ from penstock.shard.execution.sizes import sizes_of
 from penstock.shard.execution.slots import OrderError, SlotTable
 from penstock.shard.execution.watermark import Watermark
 from penstock.shard.layers.decoder import Decoder
+from penstock.shard.layers.encoder import Encoder
 from penstock.shard.models.model import Hidden
+from penstock.shard.pooling.pooler import Pooler
 from penstock.shard.weights.rank_weights import Progress
 
 
@@ -77,15 +80,27 @@ class Executor:
         """tell: called when there is progress other than that a tensor was read"""
         self.config = config
         self.stages = Stages(group, config.pipeline_parallel_size)
-        sizes = sizes_of(config, group)
-        self.loaded = LoadedModel(config, self.stages, sizes, progress, tell)
-        self.memory = SequenceMemory(config, self.stages, self.loaded, sizes)
+        self._sizes = sizes_of(config, group)
+        self.loaded = LoadedModel(config, self.stages, self._sizes, progress, tell)
+        self.occupy()
         self.model = self.loaded.model
+        self.pooler = self.loaded.pooler
         self.adapters = self.loaded.adapters
         self.drafter = self.loaded.drafter
         self._device = Device(dispatch.device())
         self._watermark = Watermark(config.watermark_gamma, config.watermark_delta)
         self._slots: SlotTable | None = None
+
+    def occupy(self) -> None:
+        """Take memory for sequences. All ranks call it together."""
+        self.memory = SequenceMemory(self.config, self.stages, self.loaded, self._sizes)
+
+    def release(self) -> None:
+        """Let go of the memory of sequences and adapters; the weights stay, and steps can be run after `occupy`."""
+        self.close()
+        self.adapters.clear()
+        self.memory.release()
+        del self.memory
 
     def open(self, limits: StreamLimits) -> None:
         """Begin with empty slots."""
@@ -170,9 +185,18 @@ class Executor:
         if hidden and self.stages.is_last:
             logits = self.model.logits(hidden, inputs.output_rows)
             of_prompts = prompt_logprobs.launch(prompt_batch, inputs, partial(self.model.logits, hidden))
-        others = other_results.launch(Computed(
-            step.rows, slots, inputs, hidden if self.stages.is_last else None, logits)) if MAKERS else {}
+        computed = Computed(step.rows, slots, inputs, hidden if self.stages.is_last else None, logits)
+        others = other_results.launch(computed) if MAKERS else {}
+        if self.pooler is not None and (making := self._pool(self.pooler, computed)):
+            others[POOLED] = making
         return Outputs(logits, of_prompts, sampling_batch, prompt_batch, inputs.columns, others, drafted)
+
+    def _pool(self, pooler: Pooler, computed: Computed) -> Making | None:
+        """Make the vectors and scores that rows ask for, where the model's last layers are."""
+        if computed.hidden is None:
+            return None
+        assert isinstance(self.model, Decoder | Encoder), "no other model makes vectors"
+        return pooled.launch(pooler, partial(self.model.vectors, computed.hidden), computed, self.stages.answers)
 
     def _run_stage(self, inputs: StepInputs) -> Hidden:
         """Run this stage's blocks on what the stage before made of the step, and hand the result on to the next."""

@@ -1,10 +1,12 @@
 """Collects the facts of a shard that the router must know."""
 
 import secrets
+from typing import Any
 
 from penstock.contract.facts import Facts
 from penstock.contract.shard_facts import ShardFacts
 from penstock.shard.execution.executor import Executor
+from penstock.shard.pooling.pooler import Pooler
 
 
 def describe(executor: Executor, step_tokens: int, keeps_bits: bool = True) -> ShardFacts:
@@ -34,5 +36,15 @@ def describe(executor: Executor, step_tokens: int, keeps_bits: bool = True) -> S
         takes_adapters=loaded.adapters.takes_adapters,
         draft_context=bounds.draft_context,
         group=config.group,
-        num_stages=stages.count)
+        num_stages=stages.count,
+        **({} if loaded.pooler is None else _of_pooler(loaded.pooler, bounds.is_whole)))
     return ShardFacts(stages.everyone.rank, stages.answers, facts, config.shards_here)
+
+
+def _of_pooler(pooler: Pooler, is_whole: bool) -> dict[str, Any]:
+    """Returns the facts of a model that makes vectors or scores."""
+    config = pooler.config
+    return {"tasks": frozenset(config.tasks), "is_whole": is_whole,
+            "pools_last": config.pools_last and config.splade is None, "vector_size": pooler.vector_size,
+            "pooling": config.name, "labels": config.labels, "activation": config.activation,
+            "token_vector_size": pooler.token_size, "pad_token_ids": frozenset(config.pad_tokens)}

@@ -15,6 +15,7 @@ from penstock.shard.models.reading import DTYPES, dtype_of, is_native, read_mode
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.dense import dense_everywhere
 from penstock.shard.weights.format import memory_of
+from penstock.system.settings import POOLINGS
 
 HEADROOM = 0.02                          # of the GPU's memory: for what falls between the pieces it is dealt out in
 GRAPH_BYTES = 16 << 20                   # of a captured graph, beside its tensors
@@ -54,7 +55,8 @@ def options_of(config: ShardConfig) -> ModelOptions:
     """Returns the model's options among the settings."""
     return ModelOptions(
         config.quantize, config.activations, config.rope_scaling, config.rope_factor or 1.0,
-        config.model_impl)
+        config.model_impl, None if config.task == "auto" else config.task,
+        None if config.pooling is None else POOLINGS[config.pooling])
 
 
 def check_weights(config: ShardConfig, free: int) -> None:
@@ -128,7 +130,11 @@ def trial_blocks(shape: KvShape, config: ShardConfig, context_length: int) -> in
 
 def largest_lengths(bounds: Bounds, num_tokens: int, num_rows: int) -> list[int]:
     """Returns the lengths of the prompts of the step that takes most memory: many of one token, for each has its
-    logits, and of the rest as few as the context allows. The KV memory holds them."""
+    logits, and of the rest as few as the context allows. The KV memory holds them; texts that are computed whole need
+    none, and have no logits."""
+    if bounds.is_whole:
+        context = bounds.context_length
+        return [min(context, num_tokens - begin) for begin in range(0, num_tokens, context)]
     states = num_rows if bounds.num_states is None else bounds.num_states
     num_short = max(0, min(num_rows, states, num_tokens, bounds.num_blocks // 2) - 1)
     lengths = [1] * num_short

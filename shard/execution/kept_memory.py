@@ -54,6 +54,8 @@ class KeptMemory:
         self.found = self._read()
         """The state that another shard left in the file; None if it is of no use."""
         self.is_reserved = False
+        self._is_closed = False
+        self._reserving: threading.Thread | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -98,13 +100,22 @@ class KeptMemory:
         """Has the system give all of the memory, so that no later step is the first to ask for a page. Calls `tell` for
         each part of it. Raises OSError if there is not so much."""
         for offset in range(0, len(self._map), CHUNK_BYTES):
+            if self._is_closed:
+                return
             os.posix_fallocate(self._fd, DATA_OFFSET + offset, min(CHUNK_BYTES, len(self._map) - offset))
             tell()
         self.is_reserved = True
 
     def reserve_in_idle_time(self) -> None:
         """Has a thread reserve the memory, in time that nothing else on the machine wants."""
-        threading.Thread(target=self._reserve_politely, name="reserve", daemon=True).start()
+        self._reserving = threading.Thread(target=self._reserve_politely, name="reserve", daemon=True)
+        self._reserving.start()
+
+    def close(self) -> None:
+        """Asks for no more of the memory, which the launcher is about to give back to the system."""
+        self._is_closed = True
+        if self._reserving is not None:
+            self._reserving.join()
 
     def _reserve_politely(self) -> None:
         with suppress(OSError):          # of a system that refuses it, which only makes this less polite

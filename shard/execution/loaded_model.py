@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+import torch
+
 from penstock.shard.adapters.store import AdapterStore
 from penstock.shard.communication.stages import Stages
 from penstock.shard.config import ShardConfig
@@ -13,8 +15,11 @@ from penstock.shard.execution.kv_cache import KvShape, cache_dtype
 from penstock.shard.execution.model import load_model
 from penstock.shard.execution.model_name import Naming, numerics, settings_digest
 from penstock.shard.execution.sizes import Sizes
+from penstock.shard.layers.decoder import Decoder
+from penstock.shard.layers.encoder import Encoder
 from penstock.shard.models.keys import ModelConfigError
 from penstock.shard.models.stage import Stage
+from penstock.shard.pooling.pooler import Pooler
 from penstock.shard.weights.rank_weights import Progress
 
 
@@ -33,10 +38,18 @@ class LoadedModel:
         sizes.check_weights(config)
         naming = Naming(config, stages.everyone)   # reads all files, beside the load
         self.model = load_model(config, stages.group, progress, Stage(stages.number, stages.count))
+        self.pooler: Pooler | None = None
+        """Makes vectors and scores, of a model that continues no text."""
+        if isinstance(self.model, Decoder | Encoder) and self.model.config.pooler is not None:
+            is_float32 = self.model.dtype == torch.float32
+            vocabulary = self.model.vocabulary if is_float32 and isinstance(self.model, Encoder) else None
+            self.pooler = Pooler(
+                self.model.config.pooler, self.model.config, config.model, stages.group, vocabulary)
         self.adapters = AdapterStore(self.model.adaptable, partial(gpu.choose, config))
         if config.draft_model is not None:
             sizes.check_weights(replace(
-                config, model=config.draft_model, quantize=None, rope_scaling=None, model_impl="auto"))
+                config, model=config.draft_model, quantize=None, rope_scaling=None, model_impl="auto", task="auto",
+                pooling=None))
         self.drafter = load_drafter(config, stages.everyone, self.model.facts, progress)
         layout = self.model.facts.layout
         if kv_dtype is not None and not layout.num_caches and stages.count == 1:
@@ -49,4 +62,4 @@ class LoadedModel:
         self.kv_dtype = config.kv_cache_dtype or self.dtype
         self.numerics = numerics(self.model, self.kv_dtype, stages.group.world_size)
         """Names the numerics, which decide every bit of an answer, apart from the model."""
-        self.name = naming.agree(settings_digest(config, self.model), tell)
+        self.name = naming.agree(settings_digest(config, self.model, self.pooler), tell)

@@ -1,4 +1,5 @@
-"""One shard's memory of sequences: keys and values in blocks, and in hybrid models a state for each slot."""
+"""One shard's memory of sequences: keys and values in blocks, and in hybrid models a state for each slot. Of texts that
+are computed whole nothing is kept."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -93,9 +94,16 @@ class SequenceMemory:
         captured step write there. So they do in one more state."""
         self.caches: Sequence[LayerMemory] = []  # what was before must go first
         self.bounds = Bounds(self._config.block_size, num_blocks, self._facts.context_length, self._facts.vocab_size,
-                             self.num_states or None, self._drafter.context_length)
+                             self.num_states or None, self._drafter.context_length, self._facts.layout.is_whole,
+                             self._facts.pooler is not None)
         self._drafter.allocate(num_blocks + 1)
         self.caches = self._allocate(num_blocks + 1, self.kept)
+
+    def release(self) -> None:
+        """Let go of all memory."""
+        if self.kept is not None:
+            self.kept.close()
+        self.caches = self._drafter.caches = []
 
     @contextmanager
     def aside(self, num_blocks: int) -> Iterator[None]:
@@ -145,6 +153,8 @@ class SequenceMemory:
         return self.states.number(memory, self._config.max_step_rows)
 
     def _num_blocks(self, sizes: Sizes) -> int:
+        if self._facts.layout.is_whole:
+            return 0
         found = self.kept.found if self.kept else None
         if found is not None and found.is_whole:
             return found.num_blocks

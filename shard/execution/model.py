@@ -1,12 +1,14 @@
-"""Loads the model of a checkpoint: by our own decoder, or by transformers where the architecture is not native."""
+"""Loads the model of a checkpoint: by our own decoder or encoder, or by transformers where the architecture is not
+native."""
 
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.gpu_memory import options_of
 from penstock.shard.layers.decoder import Decoder
-from penstock.shard.models.keys import ModelConfigError
+from penstock.shard.layers.encoder import Encoder
+from penstock.shard.models.keys import Keys, ModelConfigError
 from penstock.shard.models.model import Model
-from penstock.shard.models.reading import DTYPES, is_native
+from penstock.shard.models.reading import DTYPES, is_encoder, is_native
 from penstock.shard.models.stage import WHOLE, Stage
 from penstock.shard.weights.rank_weights import Progress
 
@@ -18,6 +20,8 @@ def load_model(
     model that cannot be run, or not on so many ranks, CheckpointError for weights."""
     dtype, options = DTYPES[config.dtype] if config.dtype else None, options_of(config)
     if is_native(config.model, options):
+        if is_encoder(Keys.read(config.model / "config.json")):
+            return Encoder.load(config.model, dtype, group, progress, options)
         return Decoder.load(config.model, dtype, group, progress, options, stage)
     if stage.count > 1:
         raise ModelConfigError(f"{config.model}: --pipeline-parallel-size {stage.count}: the model is computed by "

@@ -17,6 +17,7 @@ from penstock.kernels import dispatch
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
 from penstock.shard.models.model import Model
+from penstock.shard.pooling.pooler import Pooler
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.digest import check_unchanged
 from penstock.shard.weights.stored import CheckpointError
@@ -88,10 +89,13 @@ class Naming:
             before = now
 
 
-def settings_digest(config: ShardConfig, model: Model) -> str:
+def settings_digest(config: ShardConfig, model: Model, pooler: Pooler | None = None) -> str:
     """Returns the digest, in hex, of what decides answers beside weights, number formats and kernels: what
-    configuration and command line say of the model, where its answers end, and how they are marked."""
+    configuration and command line say of the model, where its answers end, and how they are marked; or how its vectors
+    and scores are made."""
     said = [model.facts.identity, sorted(model.facts.eos_token_ids), config.watermark_gamma, config.watermark_delta]
+    if pooler is not None:
+        said.append(pooler.identity)
     return sha256(json.dumps(said).encode()).hexdigest()
 
 

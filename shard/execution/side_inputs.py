@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from penstock.contract.pooling import POOLING, Pooling
 from penstock.contract.side_inputs import ADAPTER, TRACE, decode_number
 
 NUMBER_BYTES, TRACE_BYTES = 4, 24
@@ -20,7 +21,8 @@ def _read_trace(value: bytes) -> bytes:
     return value
 
 
-KINDS: dict[str, Callable[[bytes], Any]] = {ADAPTER: _read_adapter, TRACE: _read_trace}
+KINDS: dict[str, Callable[[bytes], Any]] = {
+    ADAPTER: _read_adapter, POOLING: Pooling.decode, TRACE: _read_trace}
 """For each kind the function that reads a value of it; it raises ValueError with words that go on from the name."""
 
 
@@ -30,7 +32,7 @@ def read_side_inputs(values: Mapping[str, bytes]) -> dict[str, Any]:
     read = {}
     for name, value in values.items():
         if name not in KINDS:
-            raise ValueError(f".side_inputs has {name!r}, known are {' and '.join(map(repr, KINDS))}")
+            raise ValueError(f".side_inputs has {name!r}, known are {', '.join(map(repr, KINDS))}")
         try:
             read[name] = KINDS[name](value)
         except ValueError as error:

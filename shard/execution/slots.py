@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from penstock.contract.initial_state import InitialState
+from penstock.contract.output import Output
 from penstock.contract.plan import Plan
 from penstock.contract.row import Row
 from penstock.contract.sampling import Sampling
@@ -22,6 +23,7 @@ from penstock.shard.execution.bans import BadWords, allowed_mask
 from penstock.shard.execution.ids import Ids, as_array
 from penstock.shard.execution.masks import Mask
 from penstock.shard.execution.side_inputs import read_side_inputs
+from penstock.shard.pooling.sums import Running
 
 
 class OrderError(Exception):
@@ -38,6 +40,8 @@ class Bounds:
     vocab_size: int
     num_states: int | None = None        # of slots that have a recurrent state; None if the model has none
     draft_context: int = 0               # tokens of a sequence that the draft model takes; 0 if there is none
+    is_whole: bool = False               # each sequence is computed in one step, and has no blocks
+    makes_vectors: bool = False          # and scores, in place of tokens
 
 
 @dataclass(slots=True)
@@ -58,6 +62,7 @@ class Slot:
     side_inputs: Mapping[str, Any] = field(default_factory=dict)  # by kind, as it was read
     is_kept: bool = False                # all tokens so far are kept, each at its position
     has_sample: bool = False             # or will have, once the step that was launched is done
+    running: Running | None = None       # what vectors are made of, of the tokens so far, if they are of all tokens
 
 
 class SlotTable:
@@ -243,8 +248,14 @@ class SlotTable:
         state.num_blocks = end
 
     def _advance(self, row: Row) -> None:
-        state, end = self[row.slot], row.end
-        room = min(state.num_blocks * self.bounds.block_size, self.bounds.context_length)
+        state, end, room = self[row.slot], row.end, self.bounds.context_length
+        if self.bounds.is_whole:
+            self._check_whole(row, state)
+        else:
+            room = min(state.num_blocks * self.bounds.block_size, room)
+        if row.output is (Output.SAMPLE if self.bounds.makes_vectors else Output.POOL):
+            raise OrderError(f"slot {row.slot}: a row that yields {row.output.name}, of a model that makes "
+                             f"{'vectors and scores' if self.bounds.makes_vectors else 'tokens'}")
         if row.start > state.num_written:
             raise OrderError(f"slot {row.slot}: start {row.start} jumps ahead of position {state.num_written}, "
                              "the first that is not written")
@@ -273,6 +284,11 @@ class SlotTable:
             if state.is_kept and behind > state.num_known:
                 self._keep_history(row.slot, token_ids, behind - len(token_ids))
         state.num_written = end
+
+    def _check_whole(self, row: Row, state: Slot) -> None:
+        if row.start or row.end != state.prompt_length or row.is_sampled or row.num_guesses or row.prompt_logprob_ids:
+            raise OrderError(f"slot {row.slot}: tokens from {row.start} up to {row.end} of a text of "
+                             f"{state.prompt_length}, which is computed whole, and yields no tokens")
 
     def _check_copies(self, step: Plan) -> None:
         named = [block for copy in step.block_copies for block in (copy.source, copy.target)]

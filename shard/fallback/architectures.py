@@ -3,6 +3,7 @@
 from importlib import metadata, util
 from typing import Any
 
+from penstock.shard.models.families import NAMES
 from penstock.shard.models.keys import Keys, ModelConfigError
 
 PACKAGE = "transformers"
@@ -31,11 +32,11 @@ def model_class(keys: Keys) -> Any:
     names = keys.get("architectures")
     name = str(names[0]) if isinstance(names, list) and len(names) == 1 else None
     if not is_installed():
-        raise keys.error("architectures", f"a native one, for transformers is not installed ({NEEDED})")
+        raise keys.error("architectures", f"a native one ({NAMES}), for transformers is not installed ({NEEDED})")
     if name is None or name not in causal_models():
         own = ", and what its auto_map names is not run" if keys.get("auto_map") else ""
-        raise keys.error("architectures", f"a native one, or the name of a class that transformers {version()} has for "
-                                          f"causal language models{own}")
+        raise keys.error("architectures", f"a native one ({NAMES}), or the name of a class that transformers "
+                                          f"{version()} has for causal language models{own}")
     import transformers
 
     try:

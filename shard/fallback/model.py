@@ -110,7 +110,8 @@ def _numerics() -> str:
 def _check_options(keys: Keys, options: ModelOptions, group: Group) -> None:
     """Raises ModelConfigError for what only native models have."""
     wishes = {"--quantize": options.quantize, "--activations": options.activations,
-              "--rope-scaling": options.rope_scaling}
+              "--rope-scaling": options.rope_scaling, "--pooling": options.pooling,
+              "--task": None if options.task == "generate" else options.task}
     for name, value in wishes.items():
         if value is not None:
             raise ModelConfigError(f"{keys.path}: {name} {value}: architectures: the model is computed by "

@@ -6,9 +6,11 @@ from torch import Tensor
 from penstock.kernels import dispatch
 from penstock.kernels.activation import Activation, activate_gate
 from penstock.kernels.attention_metadata import AttentionMetadata
+from penstock.kernels.full_attention import full_attention
 from penstock.kernels.kv_cache import KvCache
 from penstock.kernels.kv_write import kv_write
 from penstock.kernels.paged_attention import paged_attention
+from penstock.kernels.rope import rope
 from penstock.kernels.rope_kv_write import rope_kv_write
 from penstock.shard.layers.head_norms import read_head_norms
 from penstock.shard.layers.heads import OwnHeads, qkv_parts
@@ -41,7 +43,9 @@ class Attention:
         self.num_kv_heads = len(own.kv_heads)
         self.head_dim = attention.head_dim
         self.scale = attention.scale
-        self.window = attention.windows[index]  # tokens that each sees, itself included; 0 for all
+        self.is_causal = attention.is_causal
+        # Tokens that each sees, itself included, or to each of its sides if tokens see those behind them; 0 for all.
+        self.window = attention.windows[index]
         self.softcap = attention.softcap
         self.clip = attention.clip
         self.is_gated = attention.qkv is Qkv.GATED
@@ -51,8 +55,8 @@ class Attention:
             self.sinks = sinks[own.heads.start:own.heads.stop].contiguous()
         self.slopes = _slopes(attention.num_heads, own.heads) * attention.alibi if attention.alibi else None
 
-    def __call__(self, x: Tensor, metadata: AttentionMetadata, cache: KvCache) -> Tensor:
-        """Returns the output of attention for each token of x [T, C], [T, C]."""
+    def __call__(self, x: Tensor, metadata: AttentionMetadata, cache: KvCache | None) -> Tensor:
+        """Returns the output of attention for each token of x [T, C], [T, C]. cache: None if it is not causal"""
         heads = self.qkv(x, metadata.adapters).view(len(x), -1, self.head_dim)
         gates = self.num_heads if self.is_gated else 0
         q, k, v, gate = torch.split(heads, [self.num_heads, self.num_kv_heads, self.num_kv_heads, gates], dim=1)
@@ -60,6 +64,8 @@ class Attention:
             q, k = (norm(part) for part, norm in zip((q, k), self.head_norms, strict=True))
         if self.clip:
             q, k, v = (part.clamp(-self.clip, self.clip) for part in (q, k, v))
+        if cache is None:
+            return self._among_all(q, k, v, metadata)
         if self.rotary is None:
             kv_write(k, v, cache, metadata.slot_mapping)
         else:
@@ -71,6 +77,13 @@ class Attention:
         if self.is_gated:
             gate_and_up = torch.cat([gate.flatten(1), attended.flatten(1)], dim=1)
             return self.output(activate_gate(gate_and_up, Activation.SIGMOID), metadata.adapters)
+        return self.output(attended.flatten(1), metadata.adapters)
+
+    def _among_all(self, q: Tensor, k: Tensor, v: Tensor, metadata: AttentionMetadata) -> Tensor:
+        """Returns the output where the tokens of a text all see one another."""
+        if self.rotary is not None:
+            q, k = rope(q, k, self.rotary.cos, self.rotary.sin, metadata.positions, self.is_interleaved)
+        attended = full_attention(q, k, v, metadata.counts, scale=self.scale, window=self.window)
         return self.output(attended.flatten(1), metadata.adapters)
 
 

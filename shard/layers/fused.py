@@ -139,7 +139,7 @@ def fuse_attention(half: AttentionStep) -> FusedAttention | None:
         if q_weight is None or k_weight is None:
             return None
         head_norms = q_weight, k_weight
-    is_plain = layer.rotary is not None and layer.slopes is None and layer.sinks is None
+    is_plain = layer.is_causal and layer.rotary is not None and layer.slopes is None and layer.sinks is None
     if not is_plain or layer.is_gated or layer.is_interleaved or layer.softcap or layer.clip:
         return None
     if not _are_compiled(layer.qkv.weight, layer.output.weight):

@@ -1,2 +1,2 @@
-"""A checkpoint's configuration and family, and the decoder that they make; may import communication, kernels, system
-and weights."""
+"""A checkpoint's configuration and family, and the decoder that they make; may import checkpoints, communication,
+contract, kernels, system and weights."""

@@ -1,6 +1,6 @@
 """The numbers and switches that a decoder's computation depends on, whatever its family."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -20,6 +20,7 @@ from penstock.shard.models.parts import (
     NormConfig,
     RecurrenceConfig,
 )
+from penstock.shard.models.pooler_config import PoolerConfig
 from penstock.shard.models.rotary_scaling import Rotation
 from penstock.shard.weights.format import ITSELF, FormatOf, Place
 
@@ -50,6 +51,7 @@ class ModelConfig:
     dtype: torch.dtype = torch.float32   # of the checkpoint
     eos_token_ids: tuple[int, ...] = ()
     quantization: Quantization = PLAIN
+    pooler: PoolerConfig | None = field(default=None, repr=False)  # None if it continues texts
 
     @property
     def format_of(self) -> FormatOf:

@@ -10,6 +10,7 @@ from torch import Tensor
 from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.lora import AdapterRows
 from penstock.kernels.recurrent_state import LayerMemory
+from penstock.shard.models.pooler_config import PoolerConfig
 from penstock.shard.weights.sites import Adaptable
 
 NATIVE, TRANSFORMERS = "native", "transformers"
@@ -47,6 +48,11 @@ class MemoryLayout:
     token_bytes: int = 0                 # of each token of a sequence, beside what the caches hold of it
 
     @property
+    def is_whole(self) -> bool:
+        """Tells whether nothing is kept of a sequence: each is computed whole, in one step."""
+        return not self.num_layers
+
+    @property
     def num_caches(self) -> int:
         return self.num_layers - len(self.state_layers)
 
@@ -62,6 +68,7 @@ class ModelFacts:
     numerics: str = ""                   # what decides bits beside kernels and dtypes, a part of a path
     implementation: str = NATIVE
     identity: str = field(default="", repr=False)  # of all that its keys and values depend on beside its weights
+    pooler: PoolerConfig | None = None   # of what is made of texts in place of more text
 
 
 class Model(Protocol):
@@ -78,4 +85,4 @@ class Model(Protocol):
 
     def logits(self, hidden: Hidden, rows: Tensor) -> Tensor | None:
         """Returns float32 logits [R, V] after R of the tokens, int64 indices into T, on rank 0 of the last
-        stage; None on its others."""
+        stage; None on its others, and of a model that makes vectors or scores."""

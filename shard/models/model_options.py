@@ -15,14 +15,16 @@ ACTIVATIONS = {INT8: Activations.INT8, BF16: Activations.FLOAT}
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
-    """The settings --quantize, --activations, --rope-scaling, --rope-factor and --model-impl; None leaves the choice to
-    the checkpoint."""
+    """The settings --quantize, --activations, --rope-scaling, --rope-factor, --model-impl, --task and --pooling; None
+    leaves the choice to the checkpoint."""
 
     quantize: str | None = None
     activations: Literal["int8", "bf16"] | None = None
     rope_scaling: Literal["linear", "dynamic"] | None = None
     rope_factor: float = 1.0             # of that scaling
     implementation: Literal["auto", "native", "transformers"] = "auto"
+    task: Literal["generate", "embed", "classify", "rerank"] | None = None
+    pooling: str | None = None           # of sentence-transformers' names, or splade
 
     def activations_for(self, keys: Keys, weights: str, are_whole: bool) -> Activations:
         """Returns the number format of the inputs of coded weights; `are_whole` says whether their levels are whole

@@ -71,6 +71,7 @@ class AttentionConfig:
     softcap: float = 0.0                 # of the scores; 0 for none
     has_sinks: bool = False              # of each head, one more score in the denominator
     clip: float = 0.0                    # q, k and v go from -clip to clip; 0 for no bounds
+    is_causal: bool = True               # no token sees those behind it; otherwise all see one another, within windows
     latent: LatentConfig | None = None
 
     @property

@@ -49,7 +49,9 @@ REFUSED = {"exl2": "there are only kernels for GPUs for its files, and not in th
                    "compressed-tensors file of the same model can be read"}
 
 
-def read_weight_format(keys: Keys, options: ModelOptions, names: TensorNames) -> Quantization:
+def read_weight_format(
+    keys: Keys, options: ModelOptions, names: TensorNames, is_encoder: bool = False
+) -> Quantization:
     """Returns each linear's format. Raises ModelConfigError for unknown quantisations, and for options that contradict
     the checkpoint."""
     asked = options.quantize
@@ -57,7 +59,7 @@ def read_weight_format(keys: Keys, options: ModelOptions, names: TensorNames) ->
         raise ModelConfigError(f"--quantize {asked}: {REFUSED[asked]}")
     section = section_of(keys)
     if section is None:
-        return _of_plain_numbers(keys, options, names)
+        return _of_plain_numbers(keys, options, names, is_encoder)
     method = str(section.get(METHOD, _method_of_old_file(section)))
     if method not in QUANTIZATIONS:
         raise keys.error(KEY, f"none, or a quant_method of {', '.join(sorted(QUANTIZATIONS))}")
@@ -84,9 +86,9 @@ def _method_of_old_file(keys: Keys) -> str | None:
     return "awq" if is_awq else OLD_FILES.get(keys.path.name)
 
 
-def _of_plain_numbers(keys: Keys, options: ModelOptions, names: TensorNames) -> Quantization:
+def _of_plain_numbers(keys: Keys, options: ModelOptions, names: TensorNames, is_encoder: bool) -> Quantization:
     if options.quantize in ROUNDINGS:
-        return round_when_loaded(options.quantize, keys, options, names)
+        return round_when_loaded(options.quantize, keys, options, names, is_encoder)
     if options.quantize is not None:
         raise ModelConfigError(
             f"{keys.path}: --quantize {options.quantize}, but the checkpoint is not quantised: there is no {KEY}; "

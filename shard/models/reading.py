@@ -1,6 +1,7 @@
 """Reads the configuration of a checkpoint's model. Nothing else reads config.json."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -10,12 +11,15 @@ import torch
 
 from penstock.shard.models import families
 from penstock.shard.models.config import ModelConfig
+from penstock.shard.models.encoder_config import EncoderConfig
 from penstock.shard.models.end_tokens import end_tokens
-from penstock.shard.models.families import FAMILIES, OF_IMAGES, Family
+from penstock.shard.models.families import ARCHITECTURES, ENCODERS, FAMILIES, NAMES, OF_IMAGES, Family
+from penstock.shard.models.families.embedders import EMBEDDERS
 from penstock.shard.models.keys import Keys, ModelConfigError
 from penstock.shard.models.model import NATIVE
 from penstock.shard.models.model_options import AS_STORED, PLAIN, ModelOptions, Quantization
-from penstock.shard.models.parts import ExpertsLayout
+from penstock.shard.models.parts import ExpertsLayout, Qkv
+from penstock.shard.models.pooler_reading import read_pooler
 from penstock.shard.models.quantization import KEY, read_weight_format
 from penstock.shard.models.rotary_scaling import SHARE, THETA
 from penstock.shard.models.rounding_methods import ROUNDINGS
@@ -37,14 +41,21 @@ def read_model_config(directory: str | Path, options: ModelOptions = AS_STORED) 
     """
     keys = Keys.read(Path(directory) / "config.json")
     architecture, keys = _architecture(keys), decoder_keys(keys)
-    family = FAMILIES[architecture]
+    family = ARCHITECTURES[architecture]
     if options.rope_scaling is not None:
         keys = _scaled(family, keys, options.rope_scaling, options.rope_factor)
     config = family(keys)
-    quantization = read_weight_format(keys, options, config.names)
+    if isinstance(config, EncoderConfig):
+        config = _with_base(config, directory)
+    quantization = read_weight_format(keys, options, config.names, isinstance(config, EncoderConfig))
     _check_places(keys, config, options, quantization)
-    return replace(config, architecture=architecture, dtype=dtype_of(keys, directory),
-                   eos_token_ids=end_tokens(keys, config.vocab_size), quantization=quantization)
+    _check_attention(keys, config)
+    pooler = read_pooler(Path(directory), keys, architecture, options, config)
+    if pooler is not None and pooler.max_tokens is not None:
+        config = replace(config, context_length=min(config.context_length, pooler.max_tokens))
+    return replace(config, architecture=architecture, dtype=dtype_of(keys, directory), pooler=pooler,
+                   eos_token_ids=end_tokens(keys, config.vocab_size) if architecture in FAMILIES else (),
+                   quantization=quantization)
 
 
 def decoder_keys(keys: Keys) -> Keys:
@@ -53,26 +64,47 @@ def decoder_keys(keys: Keys) -> Keys:
     architecture = _architecture(keys)
     if architecture in OF_IMAGES:
         keys = keys.under("text_config")
-    return keys.defaulting(DEFAULTS[architecture])
+    return keys.defaulting(DEFAULTS[EMBEDDERS.get(architecture, architecture)])
 
 
 def is_native(directory: Path, options: ModelOptions) -> bool:
-    """Tells whether the decoder is to compute a checkpoint's model: it was asked to, or it knows the architecture and
-    nobody else was asked. Raises ModelConfigError."""
+    """Tells whether decoder or encoder are to compute a checkpoint's model: they were asked to, or the architecture is
+    known and nobody else was asked. Raises ModelConfigError."""
     if options.implementation != "auto":
         return options.implementation == NATIVE
     return is_known(Keys.read(directory / "config.json"))
 
 
 def is_known(keys: Keys) -> bool:
-    """Tells whether a config.json names an architecture that the decoder computes."""
+    """Tells whether a config.json names an architecture that decoder or encoder compute."""
+    return _is_in(ARCHITECTURES, keys)
+
+
+def is_encoder(keys: Keys) -> bool:
+    """Tells whether a config.json names an architecture that the encoder computes."""
+    return _is_in(ENCODERS, keys)
+
+
+def _is_in(families: Mapping[str, Family], keys: Keys) -> bool:
     names = keys.get("architectures")
-    return isinstance(names, list) and len(names) == 1 and str(names[0]) in FAMILIES
+    return isinstance(names, list) and len(names) == 1 and str(names[0]) in families
+
+
+def _with_base(config: EncoderConfig, directory: str | Path) -> EncoderConfig:
+    """Returns the config with the names that the checkpoint has: classes with a head put a word before all of them. The
+    reader of files that cannot be read will say why."""
+    ending = f"{config.names.embedding}.weight"
+    try:
+        found = [name for name in Checkpoint(directory).entries if f".{name}".endswith(f".{ending}")]
+    except CheckpointError:
+        return config
+    base = min(found, key=len, default=ending).removesuffix(ending)
+    return replace(config, names=config.names.under(base), base=base)
 
 
 def _architecture(keys: Keys) -> str:
     if not is_known(keys):
-        raise keys.error("architectures", f"one of {', '.join(FAMILIES)}")
+        raise keys.error("architectures", f"one of {NAMES}")
     return str(keys.get("architectures")[0])
 
 
@@ -100,6 +132,15 @@ def _check_places(keys: Keys, config: ModelConfig, options: ModelOptions, quanti
     alone = (ExpertsLayout.APART, ExpertsLayout.ALTERNATING) if quantization.name == "mxfp4" else (ExpertsLayout.APART,)
     if config.experts is not None and config.experts.layout not in alone:
         raise keys.error(KEY, "none, for one tensor has the weights of all experts")
+
+
+def _check_attention(keys: Keys, config: ModelConfig) -> None:
+    """Raises ModelConfigError for tokens that see those behind them in a form that there is for causal ones alone."""
+    attention = config.attention
+    parts = {"a cap of its scores": attention.softcap, "ALiBi": attention.alibi, "sinks": attention.has_sinks,
+             "a gate": attention.qkv is Qkv.GATED, "latent rows": attention.latent, "recurrences": config.recurrence}
+    if not attention.is_causal and (found := [part for part, has_it in parts.items() if has_it]):
+        raise keys.error("is_causal", f"true, the only one that is computed of attention with {found[0]}")
 
 
 def dtype_of(keys: Keys, directory: str | Path) -> torch.dtype:

@@ -1,12 +1,18 @@
 """Which layers of a model take no adapters, and why."""
 
 from penstock.shard.models.config import ModelConfig
+from penstock.shard.models.encoder_config import HEADS_OF_ENCODERS, EncoderConfig
 from penstock.shard.models.names import BlockNames
 
 
 def refused_linears(config: ModelConfig) -> dict[str, str]:
     """Returns, for linears whose names begin so, why a model takes no adapter for them."""
     refused = {config.names.embedding: "adapters of embeddings are not served"}
+    if isinstance(config, EncoderConfig):
+        refused |= dict.fromkeys(HEADS_OF_ENCODERS, "adapters of what makes vectors and scores are not served")
+        if config.far is not None:
+            linears = (name for index in range(config.num_layers) for name in _qkv(config.names.of_block(index)))
+            refused |= dict.fromkeys(linears, "adapters of linears that read distances, too, are not served")
     for index in range(config.num_layers):
         names = config.names.of_block(index)
         if index in config.recurrent_blocks:
@@ -16,6 +22,10 @@ def refused_linears(config: ModelConfig) -> dict[str, str]:
         if config.experts_of(index) is not None:
             refused |= dict.fromkeys(_mixture(names), "adapters of mixtures of experts are not served")
     return {name: reason for name, reason in refused.items() if name}
+
+
+def _qkv(names: BlockNames) -> list[str]:
+    return [names.q, names.k, names.v]
 
 
 def _latent(names: BlockNames) -> list[str]:

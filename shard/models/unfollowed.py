@@ -8,7 +8,7 @@ from penstock.shard.models.end_tokens import EOS, GENERATION, end_tokens, named_
 from penstock.shard.models.keys import Keys
 from penstock.shard.models.quantised_linears import UNFOLLOWED
 from penstock.shard.models.quantization import section_of
-from penstock.shard.models.reading import decoder_keys, is_known
+from penstock.shard.models.reading import decoder_keys, is_encoder, is_known
 
 KEY_OF_8_BITS = "load_in_8bit"
 COMPUTE_DTYPE = "bnb_4bit_compute_dtype"
@@ -32,10 +32,12 @@ MAX_SHOWN = 60
 """The characters of a value that a sentence shows."""
 
 
-def unfollowed(directory: Path, vocab_size: int) -> list[str]:
+def unfollowed(directory: Path, vocab_size: int, continues_texts: bool = True) -> list[str]:
     """Returns a sentence for each kind of thing in a checkpoint's files that is not done as they say. Raises
     ModelConfigError."""
     keys = Keys.read(directory / "config.json")
+    if is_encoder(keys) or not continues_texts:  # nothing is sampled, and nothing ends a text
+        return [*_quantisation(keys)]
     keys = decoder_keys(keys) if is_known(keys) else keys
     return [*_end_tokens(keys, vocab_size), *_sampling(keys), *_quantisation(keys)]
 

@@ -9,7 +9,6 @@ valid `stream_limits`; one that says nothing changes nothing.
 import asyncio
 import logging
 import math
-import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -29,6 +28,7 @@ from penstock.shard.adapters.store import AdapterStore
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.masks import LateMasks, Masks
 from penstock.shard.process import ParentWatch
+from penstock.shard.serving import resting
 from penstock.shard.serving.checks import check_row
 from penstock.shard.serving.draining import Draining
 from penstock.shard.serving.worker import Order, Worker
@@ -158,8 +158,7 @@ class ShardServicer:
         try:
             while (answer := await stream.answers.get()) is not None:
                 if isinstance(answer, StreamError):
-                    log.warning("stream ended: %s", answer.message)
-                    await context.abort(*answer)
+                    await _fail(context, answer)
                 else:
                     yield wire.encode_result(answer)
         finally:
@@ -251,6 +250,16 @@ class ShardServicer:
         self._current = stream
 
 
+async def _fail(context: Any, error: StreamError) -> None:
+    """Ends a call with an error, which is logged if the router is there to hear it: when a router leaves, its orders
+    end too, at any place, and this call is cancelled a moment later."""
+    try:
+        await context.abort(*error)
+    except grpc.aio.AbortError:
+        log.warning("stream ended: %s", error.message)
+        raise
+
+
 def _short(message: str) -> str:
     """Cuts a message that gRPC would not carry: it allows 16 KiB of metadata, in which a character takes up to 12."""
     return message if len(message) <= MAX_MESSAGE else f"{message[:MAX_MESSAGE]}…"
@@ -290,12 +299,11 @@ def _leaving(servicer: ShardServicer) -> Callable[[], bool]:
 async def serve(
     config: ShardConfig, facts: ShardFacts, worker: Worker, tell_ready: Callable[[], None] = lambda: None,
     watch: ParentWatch | None = None, adapters: AdapterStore | None = None,
-) -> None:
-    """Listen until SIGTERM or SIGINT; then the running step ends, and no other begins. Raises OSError if it cannot
-    listen."""
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+) -> bool:
+    """Listen until SIGTERM or SIGINT, or until the shard is to rest; then the running step ends, and no other begins.
+    Returns whether it can rest. Raises OSError if it cannot listen."""
+    stop: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    resting.on_signals(stop, resting.REST if config.may_rest else None)
     server = grpc.aio.server(options=[*_OPTIONS, *(_SOCKET_OPTIONS if config.socket_path else _TCP_OPTIONS)])
     servicer = ShardServicer(facts, worker, config.socket_path, adapters, config.is_draining)
     services.serve(server, shard_pb2, servicer, ENCODED)
@@ -313,7 +321,8 @@ async def serve(
     tell_ready()  # not later: the first step may kill this process, and its parent must have heard that it got this far
     await server.start()
     log.info("listening on %s", config.listen)
-    await stop.wait()
-    await asyncio.to_thread(worker.stop)
+    is_to_rest = await stop
+    is_quiet = await asyncio.to_thread(worker.stop)
     servicer.end()
     await server.stop(_LAST_WORDS)
+    return is_to_rest and is_quiet

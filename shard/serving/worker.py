@@ -123,20 +123,24 @@ class Worker:
     def submit(self, order: Order) -> None:
         (self._orders or self._steps).submit(self._safely, self._agree_on, order)
 
-    def stop(self) -> None:
-        """Wait for the end of the steps that have begun; no other begins.
+    def stop(self) -> bool:
+        """Wait for the end of the steps that have begun; no other begins. Returns whether no other rank was left in
+        the middle of an exchange.
 
         One that all ranks have agreed on has begun: without this rank the devices of the others would wait for ever.
         """
         self._is_stopping = True
         while not self._is_serving.acquire(timeout=STOP_SECONDS):
             if self._is_agreeing:
+                is_quiet = False
                 break
         else:
+            is_quiet = True
             self._is_serving.release()
         if self._orders is not None:
             self._steps.submit(lambda: None).result()  # behind all that was agreed on
         self._drain()
+        return is_quiet
 
     def _safely(self, work: Callable[..., None], *args: Any) -> None:
         """Do the work; an error in it ends the shard."""

@@ -11,6 +11,7 @@ from penstock.shard.devices import gpu
 from penstock.shard.execution.captures import capture
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.gpu_memory import options_of, out_of_memory
+from penstock.shard.models.config import ModelConfig
 from penstock.shard.models.keys import ModelConfigError
 from penstock.shard.models.reading import is_native, read_model_config
 from penstock.shard.models.unfollowed import absent_sizes, unfollowed
@@ -40,7 +41,7 @@ def load(config: ShardConfig, group: Group, progress: LoadProgress | None = None
         elif config.rank == 0:
             _say_what_has_no_effect(config)
         if config.rank == 0:
-            _warn(unfollowed(config.model, executor.model.facts.vocab_size))
+            _warn(unfollowed(config.model, executor.model.facts.vocab_size, executor.pooler is None))
     except torch.OutOfMemoryError as error:
         raise out_of_memory(config, error) from error
     return executor
@@ -74,6 +75,9 @@ def check_settings(config: ShardConfig) -> None:
         return
     model = read_model_config(config.model, options)
     context = model.context_length
+    if model.pooler is not None:
+        _check_without_tokens(config, model)
+        return
     if config.max_total_tokens is not None and config.max_total_tokens > context:
         raise ModelConfigError(f"`max_total_tokens` must be <= the model's context of {context} tokens. Given: "
                                f"{config.max_total_tokens}")
@@ -83,3 +87,19 @@ def check_settings(config: ShardConfig) -> None:
     if config.speculate and model.recurrence is not None:
         raise ModelConfigError("`speculate` must be 0: the model carries a state from token to token, from which a "
                                f"wrong guess can't be taken back. Given: {config.speculate}")
+
+
+def _check_without_tokens(config: ShardConfig, model: ModelConfig) -> None:
+    """Raises ModelConfigError for limits beyond the longest text, and for what belongs to models that generate."""
+    if config.max_input_tokens is not None and config.max_input_tokens > model.context_length:
+        raise ModelConfigError(f"`max_input_tokens` must be <= the longest text of {model.context_length} tokens. "
+                               f"Given: {config.max_input_tokens}")
+    if config.speculate:
+        raise ModelConfigError(f"`speculate` must be 0: the model makes vectors and scores of texts, and no tokens. "
+                               f"Given: {config.speculate}")
+    if config.draft_model is not None:
+        raise ModelConfigError(f"`draft_model` {config.draft_model}: the model makes vectors and scores of texts, and "
+                               "no tokens that another could propose")
+    if config.pipeline_parallel_size > 1 and not model.attention.is_causal:
+        raise ModelConfigError(f"`pipeline_parallel_size` must be 1: a model whose tokens see those behind them is "
+                               f"split by heads alone. Given: {config.pipeline_parallel_size}")

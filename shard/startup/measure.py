@@ -4,10 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import isnan
 
+import numpy as np
 import torch
 
 from penstock.contract.initial_state import InitialState
+from penstock.contract.output import Output
 from penstock.contract.plan import Plan
+from penstock.contract.pooling import POOLED
 from penstock.contract.row import Row
 from penstock.contract.sampling import Sampling
 from penstock.contract.step_result import StepResult
@@ -68,7 +71,9 @@ def settle_step_tokens(executor: Executor, group: Group, most: int = MAX_TOKENS)
 def _check(result: StepResult) -> None:
     """Raises CheckpointError if a model computes NaN where no request has a part in it. The rank that answers
     alone has results."""
-    if any(isnan(logprob) for row in result.rows for logprob in row.logprobs):
+    pooled = (np.frombuffer(other.value, "<f4") for row in result.rows for other in row.others if other.kind == POOLED)
+    if any(isnan(logprob) for row in result.rows for logprob in row.logprobs) or any(
+            np.isnan(numbers).any() for numbers in pooled):
         raise CheckpointError("the model computes something that is not a number (NaN): its weights are damaged, or "
                               "too large for their number format (--dtype)")
 
@@ -91,7 +96,10 @@ def smallest_bounds(executor: Executor, group: Group) -> Bounds:
 
 
 def room(bounds: Bounds) -> int:
-    """Returns how many tokens of `full_prompts` the KV memory holds."""
+    """Returns how many tokens of `full_prompts` the KV memory holds; it sets no bound to texts that are computed whole.
+    """
+    if bounds.is_whole:
+        return MAX_TOKENS
     prompt_blocks = -(-bounds.context_length // bounds.block_size)
     num_prompts = bounds.num_blocks // prompt_blocks
     if bounds.num_states is not None:
@@ -106,14 +114,17 @@ def full_prompts(bounds: Bounds, num_tokens: int) -> Plan:
 
 
 def prompts(bounds: Bounds, lengths: Sequence[int], sampling: Sampling = GREEDY) -> Plan:
-    """Makes a step of new prompts, each in a slot and in blocks of its own, after each of which a token is sampled."""
+    """Makes a step of new prompts, each in a slot and in blocks of its own unless the model computes it whole, after
+    each of which a token is sampled, or of each of which a vector is made."""
     rows = []
     first_block = 0
     for slot, length in enumerate(lengths):
         end_block = first_block + -(-length // bounds.block_size)
         ids = tuple(position % bounds.vocab_size for position in range(length))
         rows.append(Row(
-            slot=slot, start=0, token_ids=ids, new_blocks=tuple(range(first_block, end_block)),
+            slot=slot, start=0, token_ids=ids,
+            new_blocks=() if bounds.is_whole else tuple(range(first_block, end_block)),
+            output=Output.POOL if bounds.makes_vectors else Output.SAMPLE,
             initial_state=InitialState(sampling, length, ids if sampling.needs_history else ())))
         first_block = end_block
     return Plan(0, tuple(rows))

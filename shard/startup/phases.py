@@ -6,10 +6,11 @@ from pathlib import Path
 
 
 class Phases:
-    """Notes how long each phase took; `str` lists them. The first begins with the process, before Python runs."""
+    """Notes how long each phase took; `str` lists them. The first begins with the process, before Python runs, or now,
+    if the process has rested."""
 
-    def __init__(self) -> None:
-        self._since = _process_start()
+    def __init__(self, has_rested: bool = False) -> None:
+        self._since = _now() if has_rested else _process_start()
         self._seconds: dict[str, float] = {}
 
     def end(self, name: str) -> None:

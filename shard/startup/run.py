@@ -6,8 +6,11 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
+from penstock.contract.facts import Facts
+from penstock.contract.shard_facts import ShardFacts
 from penstock.kernels import dispatch
 from penstock.shard import process
 from penstock.shard.communication import distributed
@@ -22,10 +25,10 @@ from penstock.shard.models.model import NATIVE
 from penstock.shard.process import ParentWatch
 from penstock.shard.progress import LoadProgress
 from penstock.shard.serving.agreement import Agreement
+from penstock.shard.serving.resting import rest
 from penstock.shard.serving.server import serve
 from penstock.shard.serving.worker import StepObserver, Worker
-from penstock.shard.startup import memory_ceiling
-from penstock.shard.startup.bit_trial import keeps_bits
+from penstock.shard.startup import bit_trial, memory_ceiling, politely
 from penstock.shard.startup.load import load
 from penstock.shard.startup.measure import MAX_TOKENS, settle_step_tokens
 from penstock.shard.startup.phases import Phases
@@ -47,10 +50,13 @@ quarter of a second."""
 
 
 def run(config: ShardConfig, progress: LoadProgress, watch: ParentWatch | None, phases: Phases) -> None:
-    """Serve a shard until SIGTERM or SIGINT. Raises ValueError or OSError for what is wrong with settings or
-    checkpoint."""
+    """Serve a shard, between its rests, until SIGTERM or SIGINT. Raises ValueError or OSError for what is wrong with
+    settings or checkpoint."""
     config.check()
     gpu.choose(config)
+    if config.may_rest and gpu.is_used():
+        config = replace(config, may_rest=False)
+        log.warning("--keep-weights has no effect: a model that is unloaded leaves nothing in the memory of a GPU")
     sys.setswitchinterval(SWITCH_SECONDS)
     progress.tell()
     group = _meet(config)
@@ -58,34 +64,61 @@ def run(config: ShardConfig, progress: LoadProgress, watch: ParentWatch | None, 
     has_stages = config.pipeline_parallel_size > 1
     agreeing = group.again() if has_stages else group
     phases.end("meeting")
-    # One thread loads, measures and runs the steps: every thread that computes has a pool of helpers of its own.
-    num_threads, cpus = (config.threads or 1, ()) if gpu.is_used() else (config.num_threads, config.cpus)
-    steps = ThreadPoolExecutor(1, "steps", initializer=_begin_thread, initargs=(config, num_threads, cpus))
-    executor = steps.submit(load, config, group, progress).result()
+    # One thread measures and runs the steps, and loads: every thread that computes has a pool of helpers of its own.
+    steps = ThreadPoolExecutor(1, "steps", initializer=_begin_thread, initargs=(config,))
+    loading = partial(load, config, group, progress)
+    is_polite = config.gives_way and not gpu.is_used()
+    executor = politely.call(loading, partial(_begin_thread, config)) if is_polite else steps.submit(loading).result()
     phases.end("model")
     if config.rank == 0:
         log.info(machine.describe(len(physical_cores())))
-    reserve_at_start(executor.memory.kept, progress, group.num_local)
-    phases.end("KV memory")
-    step_tokens = steps.submit(_measure, config, executor, group).result()
-    is_native = executor.model.facts.implementation == NATIVE
-    shard = describe(executor, step_tokens, is_native or steps.submit(keeps_bits, executor, group).result())
-    facts = shard.facts
-    freeze_heap()
-    phases.end("first steps")
-    log.info("kernels %s, dtype %s, %d blocks of %d tokens, %d threads, %d prompt tokens a step, numerics %s; %s; %s",
-             dispatch.path(), facts.dtype, facts.num_blocks, facts.block_size, num_threads,
-             facts.step_tokens, facts.numerics, batches(config, facts.keeps_bits), _equality(executor))
-    if executor.memory.kept and not executor.memory.kept.is_reserved:
-        executor.memory.kept.reserve_in_idle_time()
+    shard = _prepare(config, executor, steps, group, progress, phases)
     results = ThreadPoolExecutor(1, "results", gpu.choose, (config,)) if gpu.is_used() else None
     orders = ThreadPoolExecutor(1, "orders") if has_stages else None
     with _tracing(config) as observer:
-        worker = Worker(
-            executor, Agreement(agreeing), steps, partial(process.leave, 1, config.socket_path, watch), observer,
-            results, orders)
-        asyncio.run(serve(config, shard, worker, partial(_tell_ready, progress, phases), watch,
-                          executor.adapters))
+        while True:
+            worker = Worker(
+                executor, Agreement(agreeing), steps, partial(process.leave, 1, config.socket_path, watch), observer,
+                results, orders)
+            does_rest = asyncio.run(serve(config, shard, worker, partial(_tell_ready, progress, phases), watch,
+                                          executor.adapters))
+            if not does_rest:
+                return
+            if config.socket_path is not None:
+                config.socket_path.unlink(missing_ok=True)
+            steps.submit(executor.release).result()
+            if not rest(progress.tell_resting):
+                return
+            phases = Phases(has_rested=True)
+            steps.submit(executor.occupy).result()
+            shard = _prepare(config, executor, steps, group, progress, phases, shard.facts)
+
+
+def _prepare(
+    config: ShardConfig, executor: Executor, steps: ThreadPoolExecutor, group: distributed.Group,
+    progress: LoadProgress, phases: Phases, before: Facts | None = None,
+) -> ShardFacts:
+    """Readies an executor for requests; returns the facts for the router. What was measured and tried `before` a rest
+    is known."""
+    kept = executor.memory.kept
+    reserve_at_start(kept, progress, group.num_local)
+    phases.end("KV memory")
+    if before is not None:
+        step_tokens, keeps_bits = before.step_tokens, before.keeps_bits
+    else:
+        step_tokens = steps.submit(_measure, config, executor, group).result()
+        is_native = executor.model.facts.implementation == NATIVE
+        keeps_bits = is_native or steps.submit(bit_trial.keeps_bits, executor, group).result()
+    shard = describe(executor, step_tokens, keeps_bits)
+    freeze_heap()
+    phases.end("first steps")
+    facts = shard.facts
+    log.info("kernels %s, dtype %s, %d blocks of %d tokens, %d threads, %d prompt tokens a step, numerics %s; %s; %s",
+             dispatch.path(), facts.dtype, facts.num_blocks, facts.block_size, _threads(config)[0],
+             facts.step_tokens, facts.numerics, batches(config, facts.keeps_bits), _equality(executor))
+    if kept and not kept.is_reserved:
+        kept.reserve_in_idle_time()
+    return shard
 
 
 def reserve_at_start(kept: KeptMemory | None, progress: LoadProgress, world_size: int) -> None:
@@ -140,9 +173,14 @@ def _tell_ready(progress: LoadProgress, phases: Phases) -> None:
     log.info("ready in %s", phases)
 
 
-def _begin_thread(config: ShardConfig, num_threads: int, cpus: tuple[int, ...]) -> None:
+def _threads(config: ShardConfig) -> tuple[int, tuple[int, ...]]:
+    """Returns how many threads run the steps, and on which processors they stay."""
+    return (config.threads or 1, ()) if gpu.is_used() else (config.num_threads, config.cpus)
+
+
+def _begin_thread(config: ShardConfig) -> None:
     gpu.choose(config)
-    dispatch.set_threads(num_threads, cpus)
+    dispatch.set_threads(*_threads(config))
 
 
 def batches(config: ShardConfig, keeps_bits: bool = True) -> str:

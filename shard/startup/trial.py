@@ -33,6 +33,8 @@ def fit_kv_memory(executor: Executor, config: ShardConfig) -> int:
 
     All ranks call it together. Raises KvMemoryError.
     """
+    if executor.memory.bounds.is_whole:
+        return gpu.measure(partial(run_largest_step, executor, config)).work
     memory, graphs = executor.memory, new_graphs(executor)
     caches = _cache_bytes(executor)
     step = gpu.measure(partial(run_largest_step, executor, config))
@@ -79,7 +81,7 @@ def run_largest_step(executor: Executor, config: ShardConfig) -> None:
     executor.open(StreamLimits(max_slots=len(lengths), max_step_tokens=sum(lengths), max_blocks_per_slot=width))
     step = prompts(bounds, lengths, ALL_SAMPLERS)
     caches = executor.memory.caches
-    if all(len(cache.data) for cache in caches):  # else a sequence's memory is there from its first token on
+    if caches and all(len(cache.data) for cache in caches):  # else a sequence's memory is there from its first token on
         for cache in caches:
             cache.data[0].zero_()        # which was never written, and is read now
         step = replace(step, rows=(_at_end(step.rows[0], bounds), *step.rows[1:]))

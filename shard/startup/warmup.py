@@ -48,6 +48,9 @@ def warm_up_steps(bounds: Bounds, max_tokens: int, max_rows: int) -> Iterator[Pl
     """Yields the steps. They keep within the KV memory and what a step may have, but that two tokens are always
     allowed."""
     max_tokens = max(2, min(max_tokens, room(bounds)))
+    if bounds.makes_vectors:
+        yield from (full_prompts(bounds, number) for number in sizes(max_tokens))
+        return
     states = max_rows if bounds.num_states is None else bounds.num_states
     for number in sizes(min(max_rows, states, max(1, bounds.num_blocks - 1), max_tokens - 1)):
         yield prompts(bounds, [1] * (number - 1) + [2], ALL_SAMPLERS)

@@ -7,12 +7,17 @@ from torch import Tensor
 
 from penstock.kernels import dispatch
 from penstock.kernels.linear import PackedWeight, pack
+from penstock.kernels.linear.tiled import pack_tiled
 from penstock.shard.weights.format import LinearPart, WeightFormat
 from penstock.shard.weights.stored import Entry, StoredTensor
 
 
 class Dense:
     """The format of checkpoints that are not quantised."""
+
+    def __init__(self, in_tiles: bool = False) -> None:
+        """in_tiles: whether weights are multiplied in the processor's tiles"""
+        self._in_tiles = in_tiles
 
     def tensors(self, linear: str, part: LinearPart) -> tuple[StoredTensor, ...]:
         place = part.place
@@ -26,13 +31,14 @@ class Dense:
         self, linears: Sequence[Sequence[Tensor]], parts: Sequence[LinearPart], segments: int, dtype: torch.dtype
     ) -> PackedWeight:
         weights = [weight_of(stored, part) for (stored,), part in zip(linears, parts, strict=True)]
-        return pack(stack(weights, dtype), segments)
+        return (pack_tiled if self._in_tiles else pack)(stack(weights, dtype), segments)
 
     def num_bytes(self, entry: Entry, dtype: torch.dtype) -> int:
         return entry.num_elements * dtype.itemsize
 
 
 DENSE = Dense()
+DENSE_IN_TILES = Dense(in_tiles=True)
 
 
 def dense_everywhere(linear: str) -> WeightFormat:

@@ -14,15 +14,16 @@ from penstock.kernels.linear.stacked import stack as stack_weights
 from penstock.shard.communication.distributed import Group
 from penstock.shard.communication.own_inputs import OwnInputs, inner_inputs
 from penstock.shard.weights.checkpoint import Checkpoint
-from penstock.shard.weights.dense import DENSE, dense_everywhere, stack
+from penstock.shard.weights.dense import DENSE, Dense, dense_everywhere, stack
 from penstock.shard.weights.format import ITSELF, FormatOf, LinearError, LinearPart, Place
 from penstock.shard.weights.sites import Sites
 from penstock.shard.weights.stored import STORED_DTYPES, CheckpointError, StoredTensor
+from penstock.shard.weights.tiles import in_tiles
 
 log = logging.getLogger(__name__)
 
 WITHOUT_USE = (
-    "rotary_emb.inv_freq",               # in old checkpoints: these follow from the configuration
+    "rotary_emb.inv_freq", "embeddings.position_ids",  # in old checkpoints: these follow from the configuration
     ".input_scale", ".output_scale", ".k_scale", ".v_scale",  # of activations, whose scales are found as they come
 )
 
@@ -38,11 +39,14 @@ class RankWeights:
 
     def __init__(
         self, checkpoint: Checkpoint, group: Group, dtype: torch.dtype, progress: Progress | None = None,
-        format_of: FormatOf = dense_everywhere,
+        format_of: FormatOf = dense_everywhere, stored_dtype: torch.dtype | None = None, has_tiles: bool = False,
     ) -> None:
-        """dtype: of the activations, which norms and biases are converted to."""
+        """dtype: of the activations, which norms and biases are converted to; stored_dtype: of linears of plain
+        numbers, if it is another one; has_tiles: whether those are multiplied in tiles"""
         self.group = group
         self.dtype = dtype
+        self.stored_dtype = stored_dtype or dtype
+        self.has_tiles = has_tiles
         self.sites = Sites()
         self.checkpoint = checkpoint
         self._progress = progress
@@ -70,7 +74,7 @@ class RankWeights:
 
     def linears(self, parts: Sequence[tuple[str, LinearPart]]) -> PackedWeight:
         """Reads these parts of linears, of the same inputs, and packs them as one weight; a name may come twice."""
-        return self._pack(parts, segments=1)
+        return self._pack(parts, 1, self.has_tiles)
 
     def plain(self, linear: str, out_features: int, in_features: int) -> PackedWeight:
         """Reads all of a linear that is multiplied in plain numbers wherever it is stored so, whatever others are; in
@@ -109,7 +113,7 @@ class RankWeights:
     def vocabulary(self, layer: str, vocab_size: int, width: int) -> PackedWeight:
         """Reads this rank's rows of a layer that has one for each token."""
         own = self.group.part(vocab_size)
-        return self.linears([(layer, LinearPart(vocab_size, width, own, slice(0, width)))])
+        return self._pack([(layer, LinearPart(vocab_size, width, own, slice(0, width)))], 1, are_tiled=False)
 
     def own_inner(self, length: int) -> OwnInputs:
         """Returns this rank's part of the inner width of a feed-forward network."""
@@ -121,7 +125,7 @@ class RankWeights:
         """Reads the columns of a linear for this rank's inputs."""
         def read(columns: slice, segments: int) -> PackedWeight:
             part = LinearPart(out_features, in_features, slice(0, out_features), columns, place)
-            return self._pack([(linear, part)], segments)
+            return self._pack([(linear, part)], segments, self.has_tiles)
 
         if len({*own.lengths}) == 1:
             return read(own.part, len(own.segments))
@@ -135,14 +139,17 @@ class RankWeights:
         if unread:
             log.warning("The checkpoint has %d tensors that the model does not use: %s", len(unread), unread[:8])
 
-    def _pack(self, parts: Sequence[tuple[str, LinearPart]], segments: int) -> PackedWeight:
+    def _pack(self, parts: Sequence[tuple[str, LinearPart]], segments: int, are_tiled: bool) -> PackedWeight:
         """Packs parts with the same columns: those that follow one another in one format as one weight."""
         packed = []
         for format_, group in groupby(parts, lambda named: self._format_of(named[0])):
             alike = list(group)
+            if are_tiled:
+                format_ = in_tiles(format_)
+            dtype = self.stored_dtype if isinstance(format_, Dense) else self.dtype
             linears = [[self._read(stored) for stored in format_.tensors(name, part)] for name, part in alike]
             try:
-                packed.append(format_.pack(linears, [part for _, part in alike], segments, self.dtype))
+                packed.append(format_.pack(linears, [part for _, part in alike], segments, dtype))
             except LinearError as error:
                 raise self._complaint(alike[error.index][0], error) from error
         return stack_weights(packed)

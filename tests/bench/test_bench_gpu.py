@@ -97,6 +97,7 @@ if sys.orig_argv[2:3] == ["penstock.bench.gpu"]:
 is given little time."""
 
 
+@pytest.mark.every_case
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_all_parts_run_though_one_hangs_and_one_dies(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ from penstock.launcher.lazy_group import LazyGroup
 def test_help_names_every_command():
     shown = CliRunner().invoke(main, ["bench", "--help"])
     assert shown.exit_code == 0
-    for name in ("serve", "engine", "offline", "turns", "kernels"):
+    for name in ("serve", "engine", "offline", "embed", "turns", "kernels"):
         assert f"\n  {name} " in shown.output
     assert "Measure a server, the engine or kernels." in CliRunner().invoke(main, ["--help"]).output
     kernels = CliRunner().invoke(main, ["bench", "kernels", "--help"])
@@ -22,7 +22,8 @@ def test_help_names_every_command():
 
 
 @pytest.mark.parametrize("words", [
-    "serve", "engine", "offline", "turns", "kernels attention", "kernels linear", "kernels sampling"])
+    "serve", "load", "engine", "offline", "embed", "loads", "plan", "turns", "kernels attention",
+    "kernels encoder", "kernels linear", "kernels sampling"])
 def test_every_command_is_there(words):
     shown = CliRunner(catch_exceptions=False).invoke(main, ["bench", *words.split(), "--help"])
     assert (shown.exit_code, shown.output.startswith(f"Usage: main bench {words}")) == (0, True)

@@ -78,6 +78,21 @@ def test_what_a_server_reads_is_downloaded_and_found_again(hub, tmp_path):
     assert hub.gets == []
 
 
+def test_folders_are_downloaded_that_are_modules_of_sentence_transformers(tmp_path):
+    modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+               {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+               {"idx": 2, "name": "2", "path": "Linear", "type": "sentence_transformers.models.Dense"}]
+    wanted = {"config.json": b"{}", "tokenizer.json": b"{}", "modules.json": json.dumps(modules).encode(),
+              "1_Pooling/config.json": b"{}", "Linear/config.json": b"{}", "Linear/model.safetensors": b"weights"}
+    wanted["model.safetensors"] = b"more weights"
+    others = {"1_Spare/config.json": b"{}", "4bit/model.safetensors": b"others", "Linear/pytorch_model.bin": b"pickled"}
+    with hub_with(wanted | others) as hub:
+        run = penstock_download(hub, tmp_path)
+    assert run.returncode == 0, run.stderr
+    snapshot = Path(run.stdout.splitlines()[-1])
+    assert {str(path.relative_to(snapshot)) for path in snapshot.rglob("*") if path.is_file()} == {*wanted}, run.stderr
+
+
 @pytest.mark.slow
 def test_download_goes_on_where_it_was_cut(hub, tmp_path):
     hub.cut_after = 22_000_000

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from penstock.client import AsyncClient, Client, ClientError, Unreachable, patience
+from penstock.client import AsyncClient, Client, ClientError, Unreachable
 from penstock.router.chat.template import ChatTemplate
 from tests.client.cutting_proxy import CuttingProxy
 from tests.router.api.conftest import Server, Start
 from tests.router.api.openai.chats import HELLO, TIME, WEATHER
 from tests.router.api.openai.test_chat_tools import CALLS
 from tests.router.api.resuming import SeededFleet
+
+pytestmark = pytest.mark.usefixtures("short_pauses")
 
 Ask = Callable[[AsyncClient], Any]
 LENGTH = {"max_tokens": 12}
@@ -36,12 +38,6 @@ WHOLE: dict[str, Ask] = {
     "chat": lambda client: client.chat(HELLO, n=2, **LENGTH),
     "completions": lambda client: client.complete(["a", "b"], **LENGTH),
 }
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "FIRST_SECONDS", 0.005)
-    monkeypatch.setattr(patience, "LAST_SECONDS", 0.2)
 
 
 @pytest.fixture
@@ -129,10 +125,10 @@ async def test_a_stream_that_is_left_ends_at_the_server(server: Server) -> None:
 
 
 async def test_patience_ends(server: Server) -> None:
-    """Here after half a second of a server that breaks off whatever it is asked."""
-    async with CuttingProxy(server.client.port, lambda: 1) as proxy, AsyncClient(proxy.url, max_downtime=0.5) as client:
+    """Here after a moment of a server that breaks off whatever it is asked."""
+    async with CuttingProxy(server.client.port, lambda: 1) as proxy, AsyncClient(proxy.url, max_downtime=0.3) as client:
         for call in (client.generate("a"), anext(client.chat_stream(HELLO))):
-            with pytest.raises(Unreachable, match=rf"nothing came of {proxy.url} for 0.5 s; at last of {proxy.url}: "):
+            with pytest.raises(Unreachable, match=rf"nothing came of {proxy.url} for 0.3 s; at last of {proxy.url}: "):
                 await call
         assert proxy.num_cuts > 4
 

@@ -65,3 +65,9 @@ def test_as_many_tokens_as_fit_into_a_header_are_given_back() -> None:
     ({"echo": True}, False)])
 def test_whether_the_tokens_of_a_stream_can_be_given_back(body: dict[str, Any], is_known: bool) -> None:
     assert (token_ids_of_openai(body)({"choices": [{"index": 0, "token_ids": [7]}]}) == 7) == is_known
+
+
+def test_a_stream_goes_on_with_the_model_that_began_it() -> None:
+    call = StreamCall(Patience(["http://one"], 1.0), {}, None, None, GeneratedToken, token_id_of_tgi)
+    call.begin(200, {"penstock-answer": "name.0", "penstock-model": "code@2"}, b"")
+    assert (call.headers["last-event-id"], call.headers["penstock-model"]) == ("name.0", "code@2")

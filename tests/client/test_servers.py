@@ -30,6 +30,12 @@ from tests.router.api.conftest import Start
 from tests.router.api.openai.chats import HELLO
 from tests.router.api.resuming import SeededFleet, with_other_numerics
 
+pytestmark = pytest.mark.usefixtures("short_pauses")
+
+
+MANY = 200
+"""The tokens of an answer that has not ended when the first of them has come."""
+
 
 async def first_of(stream: Any) -> Any:
     return await anext(stream)
@@ -97,7 +103,7 @@ async def test_a_server_that_stays_without_shards_is_given_up(start: Start) -> N
     unhealthy = await start()
     await until(lambda: unhealthy.engine.has_group)
     unhealthy.engine.is_healthy = False
-    async with AsyncClient(url_of(unhealthy), max_downtime=0.3) as client:
+    async with AsyncClient(url_of(unhealthy), max_downtime=0.2) as client:
         for call in (client.generate("a"), first_of(client.generate_stream("a"))):
             with pytest.raises(Unreachable):
                 await call
@@ -107,9 +113,9 @@ async def test_a_server_that_gives_up_its_requests(start: Start) -> None:
     """As one does that is told to end, when the time for it is over: the error means the next server, not the end."""
     first, second = await start(make_fleet=SeededFleet), await start(make_fleet=SeededFleet)
     async with AsyncClient([url_of(first), url_of(second)]) as client:
-        undisturbed = [told(event) async for event in client.generate_stream("a", max_new_tokens=900, seed=3,
+        undisturbed = [told(event) async for event in client.generate_stream("a", max_new_tokens=MANY, seed=3,
                                                                              ignore_eos=True)]
-        stream = client.generate_stream("a", max_new_tokens=900, seed=3, ignore_eos=True)
+        stream = client.generate_stream("a", max_new_tokens=MANY, seed=3, ignore_eos=True)
         events = [told(await anext(stream))]
         first.fleet.may_answer.clear()
         first.engine.give_up()
@@ -122,15 +128,15 @@ async def test_a_server_of_other_numerics_is_left_out(start: Start) -> None:
     first, other, third = [await start(make_fleet=SeededFleet) for _ in range(3)]
     with_other_numerics(other)
     async with AsyncClient([url_of(first), url_of(other), url_of(third)]) as client:
-        stream = client.generate_stream("a", max_new_tokens=900, seed=3, ignore_eos=True)
+        stream = client.generate_stream("a", max_new_tokens=MANY, seed=3, ignore_eos=True)
         await anext(stream)
         first.fleet.may_answer.clear()
         first.engine.give_up()
-        assert [event.index async for event in stream][-1] == 900
+        assert [event.index async for event in stream][-1] == MANY
         answer = stream.answer
     assert third.series()["penstock_resumed_answers"] == 1
     async with AsyncClient(url_of(other)) as client:
-        stream = client.generate_stream("a", max_new_tokens=900, seed=3, ignore_eos=True, answer=answer)
+        stream = client.generate_stream("a", max_new_tokens=MANY, seed=3, ignore_eos=True, answer=answer)
         with pytest.raises(AnotherAnswer, match="of another model, or of other kernels"):
             await anext(stream)
 
@@ -139,7 +145,7 @@ async def test_an_answer_that_has_begun_waits_for_room(start: Start) -> None:
     first, full = await start(make_fleet=SeededFleet), await start(make_fleet=SeededFleet)
     full.groups.take_permits(LIMITS.max_concurrent_requests)
     async with AsyncClient([url_of(first), url_of(full)]) as client:
-        stream = client.generate_stream("a", max_new_tokens=900, seed=3, ignore_eos=True)
+        stream = client.generate_stream("a", max_new_tokens=MANY, seed=3, ignore_eos=True)
         events = [await anext(stream)]
         first.fleet.may_answer.clear()
         first.engine.give_up()
@@ -151,11 +157,11 @@ async def test_an_answer_that_has_begun_waits_for_room(start: Start) -> None:
         await until(lambda: full.series()['tgi_request_failure{err="overloaded"}'] > 0)
         full.groups.return_permits(LIMITS.max_concurrent_requests)
         await reading
-    assert [event.index for event in events] == list(range(1, 901))
+    assert [event.index for event in events] == list(range(1, MANY + 1))
 
 
 async def test_a_server_of_other_numerics_alone(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "DIFFERING_SECONDS", 1.0)
+    monkeypatch.setattr(patience, "DIFFERING_SECONDS", 0.3)
     server = await start(make_fleet=SeededFleet)
     cut = iter([700])
     async with CuttingProxy(server.client.port, lambda: next(cut, None)) as proxy, AsyncClient(proxy.url) as client:
@@ -174,15 +180,15 @@ async def test_nobody_is_there() -> None:
 
 async def test_the_strict_server(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says nothing before the first token, however long that takes; a silence behind it is none of a server."""
-    monkeypatch.setattr(settings, "SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(settings, "SILENT_SECONDS", 0.1)
     server = await start(limits=replace(LIMITS, strict_streaming_errors=True), make_fleet=SeededFleet)
     async with AsyncClient(url_of(server)) as client:
         with pytest.raises(InvalidRequest):
             await anext(client.generate_stream("a", top_p=2.0))
         server.fleet.may_answer.clear()
-        stream = client.generate_stream("a", max_new_tokens=900, ignore_eos=True)
+        stream = client.generate_stream("a", max_new_tokens=MANY, ignore_eos=True)
         first = asyncio.create_task(first_of(stream))
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.3)
         assert server.series()["tgi_request_count"] == 2
         server.fleet.may_answer.set()
         assert (await first).index == 1
@@ -190,4 +196,4 @@ async def test_the_strict_server(start: Start, monkeypatch: pytest.MonkeyPatch) 
         rest = asyncio.create_task(rest_of(stream))
         await until(lambda: server.series()["tgi_request_count"] > 2)
         server.fleet.may_answer.set()
-        assert await rest == list(range(2, 901))
+        assert await rest == list(range(2, MANY + 1))

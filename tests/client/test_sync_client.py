@@ -74,7 +74,7 @@ async def test_calls_end_when_another_thread_closes_the_client(start: Start) -> 
             client.generate("a", max_new_tokens=1)
 
     def close() -> None:
-        for _ in range(5):
+        for _ in range(3):
             with ThreadPoolExecutor(4) as pool:
                 with Client(url) as client:
                     asking = [pool.submit(ask, client) for _ in range(4)]
@@ -117,7 +117,7 @@ def test_an_interrupt_ends_the_wait() -> None:
     with Client("http://127.0.0.1:9") as client:
         main = threading.main_thread().ident
         assert main is not None
-        threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGINT)).start()
+        threading.Timer(0.1, signal.pthread_kill, (main, signal.SIGINT)).start()
         began = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             client.generate("a")

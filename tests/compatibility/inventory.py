@@ -22,12 +22,13 @@ from penstock.router.engine.transfer import Transfer
 from penstock.router.grammar.compiler import GrammarCompiler
 from tests.compatibility import tgi
 from tests.compatibility.answers import CALLING, STREAMED, WHOLE, answers, errors, names
-from tests.compatibility.values import BODIES, bodies
+from tests.compatibility.values import BODIES, TENSORS, bodies
 from tests.fakes import FACTS, LIMITS
 from tests.router.adapters.folders import write_adapter
-from tests.router.api.conftest import ANSWER, Server, starting
+from tests.router.api.conftest import ANSWER, INFO, Server, starting
 from tests.router.text.tokenizers_for_tests import DEMO
 
+KSERVES = "/v2/models/{model}/versions/{version}/infer"
 CLOUD = {"$AIP_PREDICT_ROUTE": "/aip/predict", "$AIP_HEALTH_ROUTE": "/aip/health"}
 """Variables, with the paths that they name in the server that is looked at."""
 TEMPLATE = """{% for m in messages %}<|im_start|>{{ m.role }} {{ m.name }} {{ m.tool_call_id }}
@@ -88,8 +89,9 @@ async def _routes(server: Server) -> AsyncIterator[Entry]:
     """A route is served if a request for it is answered."""
     for name in (*tgi.ROUTES, *tgi.OPTIONAL_ROUTES):
         method, _, path = name.partition(" ")
-        body = BODIES["/vertex"] if path == "$AIP_PREDICT_ROUTE" else BODIES.get(path)
-        response = await server.client.request(method, CLOUD.get(path, path), json=body)
+        body = {"$AIP_PREDICT_ROUTE": BODIES["/vertex"], KSERVES: TENSORS, **BODIES}.get(path)
+        path = CLOUD.get(path, path).format(model=INFO.model_id, version=1)
+        response = await server.client.request(method, path, json=body)
         yield Entry("Routes", name, response.status == 200)
 
 

@@ -14,13 +14,9 @@ def _never(text: str) -> Reason:
     return Reason(text, is_deliberate=True)
 
 
-_KSERVE = _never("KServe's protocol, which the stock image does not speak either; KServe takes OpenAI's routes too")
 _NGROK = _never("refused; TGI's own launcher stops at it")
 
 REASONS: dict[tuple[str, str], Reason] = {
-    **{("Routes", name): _KSERVE for name in (
-        "GET /v2", "GET /v2/health/live", "GET /v2/health/ready", "GET /v2/models/{model}/versions/{version}",
-        "GET /v2/models/{model}/versions/{version}/ready", "POST /v2/models/{model}/versions/{version}/infer")},
     ("Body of /v1/completions", "suffix"): _never(
         "refused in TGI's words, as in TGI, but by models that have learnt to fill a gap"),
     ("Answer of /v1/chat/completions: choices.message.tool_calls.function", "description"): _never(

@@ -32,6 +32,12 @@ field of a body made a difference between two requests that differ in it alone, 
 the shards are told. Metrics are read from `/metrics`, flags from the launcher's options. *accepted*: a request may have
 it, and nothing shows an effect. *no*: not yet. *deliberately not*: and it is to stay so.
 """
+_TEI = """
+# What of Text Embeddings Inference is there
+
+The same for TEI 1.9, of servers whose models make vectors or scores: each route of a model that it is for. OpenAI's
+routes are looked at with `--tgi-openai-routes`, which means TEI's manner there.
+"""
 _OTHERS = """
 ## Other fields
 
@@ -58,7 +64,10 @@ class Unknown(Exception):
     """What is neither served nor has a reason not to be, or has a reason and is served, or is none of TGI's names."""
 
 
-def check(entries: Sequence[Entry], reasons: Mapping[tuple[str, str], Reason]) -> None:
+Reasons = Mapping[tuple[str, str], Reason]
+
+
+def check(entries: Sequence[Entry], reasons: Reasons) -> None:
     """Raises Unknown."""
     missing = [(each.section, each.name) for each in entries if not each.is_served]
     if without := [key for key in missing if key not in reasons]:
@@ -67,19 +76,21 @@ def check(entries: Sequence[Entry], reasons: Mapping[tuple[str, str], Reason]) -
         raise Unknown(f"tests/compatibility/reasons.py says why it is not served, but it is, or is not TGI's: {stale}")
 
 
-def render(entries: Sequence[Entry], reasons: Mapping[tuple[str, str], Reason]) -> str:
+def render(entries: Sequence[Entry], reasons: Reasons, of_tei: Sequence[Entry], tei_reasons: Reasons) -> str:
     check(entries, reasons)
+    check(of_tei, tei_reasons)
     return "".join([_BEGINNING, _summary(entries, reasons), *_sections(entries, reasons), *other_fields(), _BEHAVIOURS,
-                    *(_row(each) for each in BEHAVIOURS)])
+                    *(_row(each) for each in BEHAVIOURS), _TEI, _summary(of_tei, tei_reasons),
+                    *_sections(of_tei, tei_reasons, of="TEI's ")])
 
 
-def _status(entry: Entry, reasons: Mapping[tuple[str, str], Reason]) -> str:
+def _status(entry: Entry, reasons: Reasons) -> str:
     if entry.is_served:
         return YES if entry.is_seen else ACCEPTED
     return NEVER if reasons[entry.section, entry.name].is_deliberate else NO
 
 
-def _summary(entries: Sequence[Entry], reasons: Mapping[tuple[str, str], Reason]) -> str:
+def _summary(entries: Sequence[Entry], reasons: Reasons) -> str:
     rows = ["", f"| | {' | '.join(_STATUSES)} |", "|---|---|---|---|---|"]
     for kind, group in groupby(entries, lambda each: _kind(each.section)):
         statuses = [_status(each, reasons) for each in group]
@@ -93,10 +104,11 @@ def _kind(section: str) -> str:
     return kinds.get(section.partition(" ")[0], section)
 
 
-def _sections(entries: Sequence[Entry], reasons: Mapping[tuple[str, str], Reason]) -> Iterator[str]:
+def _sections(entries: Sequence[Entry], reasons: Reasons, of: str = "") -> Iterator[str]:
     """A table for each kind; names that share their place and their reason share a row."""
     for kind, of_kind in groupby(entries, lambda each: _kind(each.section)):
-        yield f"\n## {kind}\n\n| | | | |\n|---|---|---|---|\n"
+        title = f"{of}{kind[0].lower()}{kind[1:]}" if of else kind
+        yield f"\n## {title}\n\n| | | | |\n|---|---|---|---|\n"
         for section, group in groupby(of_kind, lambda each: each.section):
             rows: dict[tuple[str, str], list[str]] = {}
             for each in group:

@@ -10,15 +10,18 @@ from tests.compatibility.behaviours import BEHAVIOURS
 from tests.compatibility.inventory import Entry, inventory, looked_at, treatment
 from tests.compatibility.reasons import REASONS, Reason
 from tests.compatibility.table import PAGE, REFUSED, Unknown, check, other_fields, render
+from tests.compatibility.tei_inventory import looked_at_tei, tei_inventory
+from tests.compatibility.tei_reasons import TEI_REASONS
 from tests.compatibility.values import BODIES
 
 TESTS = Path(__file__).parents[1]
 
 
 async def test_page_is_what_is_so():
-    async with looked_at() as servers:
-        entries = await inventory(servers)
-    assert PAGE.read_text() == render(entries, REASONS), "python -m tests.compatibility writes it anew"
+    async with looked_at() as servers, looked_at_tei() as of_tei:
+        entries, teis = await inventory(servers), await tei_inventory(of_tei)
+    expected = render(entries, REASONS, teis, TEI_REASONS)
+    assert PAGE.read_text() == expected, "python -m tests.compatibility writes it anew"
 
 
 @pytest.mark.parametrize(("is_served", "reasons", "message"), [

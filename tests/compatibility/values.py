@@ -28,6 +28,8 @@ BODIES: dict[str, Body] = {
     "/chat_tokenize": {"messages": [MESSAGE]},
 }
 """A body that each route takes."""
+TENSORS: Body = {"inputs": [{"name": "text_input", "datatype": "BYTES", "shape": [1], "data": ["Say it"]}]}
+"""The body that KServe's route takes."""
 
 _BESIDE: dict[str, Body] = {
     "best_of": {"seed": None}, "do_sample": {"do_sample": False, "seed": None}, "details": {"details": False},

@@ -8,6 +8,7 @@ import pytest
 
 from penstock.contract import wire
 from penstock.contract.facts import Facts
+from penstock.contract.pooling import Task
 from penstock.contract.row_result import RowResult
 from penstock.contract.sampling import Sampling
 from penstock.contract.shard_facts import ShardFacts
@@ -110,7 +111,7 @@ def test_proposals_follow_the_inputs() -> None:
      r"has 2 bad_word_ids, and the lengths of bad words \[1, 2\]"),
     (plan(initial_state=initial_state(bad_word_ids=ids(4), bad_word_lengths=[1, 0])), r"has 1 bad_word_ids, and"),
     (plan(initial_state=with_side_inputs(image=b"1")),
-     r"plan 3, rows\[0\]\.initial_state\.side_inputs has 'image', known are 'adapter' and 'trace'"),
+     r"plan 3, rows\[0\]\.initial_state\.side_inputs has 'image', known are 'adapter', 'pooling', 'trace'"),
     (plan(initial_state=with_side_inputs(adapter=b"1")),
      r"\.initial_state\.side_inputs\['adapter'\] has 1 bytes, a number has 4"),
     (plan(token_ids=b"", num_proposals=2, output=shard_pb2.SAMPLE), r"plan 3, rows\[0\] has no input tokens"),
@@ -119,7 +120,7 @@ def test_proposals_follow_the_inputs() -> None:
     (plan(num_proposals=2, late_mask=True, output=shard_pb2.SAMPLE),
      r"plan 3, rows\[0\]\.num_proposals is 2, in a row with 0 drafts and a late mask; a token is sampled"),
     (plan(num_proposals=2), r"plan 3, rows\[0\]\.num_proposals is 2, in a row with 0 drafts; a token is not sampled"),
-    (plan(output=2), r"plan 3, rows\[0\]\.output is 2, known are NONE \(0\) and SAMPLE \(1\)"),
+    (plan(output=3), r"plan 3, rows\[0\]\.output is 3, known are NONE \(0\), SAMPLE \(1\) and POOL \(2\)"),
 ])
 def test_what_a_plan_is_refused_for(message: shard_pb2.Plan, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
@@ -185,7 +186,9 @@ def test_facts() -> None:
         model_id="a/b", dtype="bfloat16", kv_dtype="bfloat16", block_size=16, num_blocks=99, vocab_size=1000,
         eos_token_ids=frozenset({3, 2}), context_length=512, world_size=4, numerics="n", weights_digest="d",
         settings_digest="s", step_tokens=64, memory_id="m", first_blocks=120, num_states=8, takes_adapters=True,
-        draft_context=256, group="g", num_stages=2)
+        draft_context=256, group="g", num_stages=2, tasks=frozenset({Task.EMBED, Task.EMBED_ALL}), is_whole=True,
+        pools_last=True, vector_size=384, pooling="mean", labels=("no", "yes"), activation="sigmoid",
+        token_vector_size=192, pad_token_ids=frozenset({7}))
     message = wire.encode_facts(ShardFacts(1, facts.answering_rank == 1, facts, shards_here=1))
     assert list(message.eos_token_ids) == [2, 3]
     assert (message.rank, message.answers, message.kv_groups, message.step_tokens) == (1, False, 1, 64)

@@ -89,7 +89,7 @@ def _type(option: Option) -> dict[str, Any]:
         return {"enum": list(kind.choices)}
     simple = {"boolean": "boolean", "float": "number", "integer": "integer"}.get(kind.name, "string")
     # A list of one number, or a number of bytes, need not be quoted.
-    return {"type": ["string", "integer"] if kind.name in ("bytes", "list") else simple}
+    return {"type": ["string", "integer"] if kind.name in ("bytes", "list", "duration") else simple}
 
 
 def schema_text() -> str:

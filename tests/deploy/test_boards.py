@@ -31,6 +31,7 @@ def exposed() -> dict[str, Labels]:
     metrics.answered("/generate", 200)
     metrics.groups.states({"serving": 1})
     metrics.occupancy("a", Occupancy())
+    metrics.checks.knows(["a"])
     series: dict[str, Labels] = {"up": {}}
     for line in metrics.exposition().decode().splitlines():
         if not line.startswith("#"):

@@ -193,19 +193,31 @@ def test_replicas_are_scaled_by_the_queue(charts: dict[str, list[Manifest]]) -> 
         assert "replicas" not in workload(charts[name])["spec"]  # which would undo what was scaled at each upgrade
 
 
+def test_values_of_other_names_and_types_are_refused_by_name() -> None:
+    """By the schema, all at once."""
+    with pytest.raises(Refused) as refused:
+        chart.render({
+            "replicas": 2, "kind": "DaemonSet", "server": {"port": 80}, "gpu": {"count": -1},
+            "persistence": {"size": "50 GB"}, "autoscaling": {"minReplicas": 0},
+            "settings": {"MAX_INPUT_TOKENZ": 5, "MAX_INPUT_TOKENS": "many", "CUDA_MEMORY_FRACTION": 1.5,
+                         "QUANTIZE": "int3", "PENSTOCK_DATABASE_URL": "postgresql://a:b@c/d"}})
+    assert {line.partition(" must be one of")[0] for line in str(refused.value).splitlines() if line[:2] == "- "} == {
+        "- (root): Additional property replicas is not allowed",
+        "- autoscaling.minReplicas: Must be greater than or equal to 1",
+        "- gpu.count: Must be greater than or equal to 0",
+        "- kind: kind",
+        r"- persistence.size: Does not match pattern '^[0-9]+(\.[0-9]+)?([kMGTPE]|[KMGTPE]i)?$'",
+        "- server.port: Must be greater than or equal to 1024",
+        "- settings: Additional property MAX_INPUT_TOKENZ is not allowed",
+        "- settings: Additional property PENSTOCK_DATABASE_URL is not allowed",
+        "- settings.CUDA_MEMORY_FRACTION: Must be less than or equal to 1",
+        "- settings.MAX_INPUT_TOKENS: Invalid type. Expected: integer, given: string",
+        "- settings.QUANTIZE: settings.QUANTIZE"}
+
+
 @pytest.mark.parametrize(("values", "reason"), [
-    ({"replicas": 2}, "replicas"),
-    ({"settings": {"MAX_INPUT_TOKENZ": 5}}, "MAX_INPUT_TOKENZ"),
-    ({"settings": {"MAX_INPUT_TOKENS": "many"}}, "settings.MAX_INPUT_TOKENS"),
-    ({"settings": {"CUDA_MEMORY_FRACTION": 1.5}}, "settings.CUDA_MEMORY_FRACTION"),
-    ({"settings": {"QUANTIZE": "int3"}}, "settings.QUANTIZE"),
-    ({"kind": "DaemonSet"}, "kind"),
-    ({"server": {"port": 80}}, "server.port"),
-    ({"gpu": {"count": -1}}, "gpu.count"),
-    ({"persistence": {"size": "50 GB"}}, "persistence.size"),
     ({"autoscaling": {"kind": "keda"}, "persistence": {"enabled": False}},
      "autoscaling.keda.serverAddress is missing"),
-    ({"autoscaling": {"minReplicas": 0}}, "autoscaling.minReplicas"),
     ({"autoscaling": {"kind": "hpa", "minReplicas": 5}, "persistence": {"enabled": False}},
      "autoscaling.minReplicas must be at most autoscaling.maxReplicas, 4, not 5"),
     ({"shutdown": {"drainSeconds": 300}}, "shutdown.graceSeconds must be at least 320"),
@@ -216,7 +228,6 @@ def test_replicas_are_scaled_by_the_queue(charts: dict[str, list[Manifest]]) -> 
      "settings.DATA_DIR is given, but persistence.accessModes have ReadWriteMany: SQLite's file breaks"),
     ({"settings": {"DATA_DIR": "/data/batches"}, "persistence": {"enabled": False}},
      "settings.DATA_DIR is given, but persistence.enabled is false: /data ends with the router's pod"),
-    ({"settings": {"PENSTOCK_DATABASE_URL": "postgresql://a:b@c/d"}}, "PENSTOCK_DATABASE_URL"),
     ({"autoscaling": {"kind": "hpa"}}, "autoscaling.maxReplicas is 4, but replicas share the claim penstock"),
     ({"persistence": {"enabled": False, "existingClaim": "models"}}, "persistence.enabled is false"),
     ({"hub": {"token": "t", "existingSecret": "s"}}, "hub.token and hub.existingSecret are both given"),

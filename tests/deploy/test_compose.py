@@ -18,7 +18,8 @@ from tests.paths import ROOT
 
 FOLDER = ROOT / "deploy/compose"
 PROFILES = {
-    "": {"penstock"}, "gpu": {"penstock", "penstock-gpu"}, "tls": {"penstock", "penstock-tls"},
+    "": {"penstock"}, "gpu": {"penstock", "penstock-gpu"}, "embeddings": {"penstock", "penstock-embeddings"},
+    "tls": {"penstock", "penstock-tls"},
     "replicas": {"penstock", "penstock-b", "balancer"}, "groups": {"penstock", "certificates", "group", "router"},
 }
 MONITORS = {"prometheus", "grafana", "collector", "jaeger"}
@@ -93,7 +94,8 @@ def test_the_launcher_takes_the_environment_of_a_server(server, monkeypatch):
     context = main.make_context("text-generation-launcher", [])
     assert isinstance(context, click.Context)
     config = LauncherConfig.from_options(context.params)
-    assert (config.model_id, config.num_shard) == ("/opt/penstock/demo_model", 1)
+    model = EXAMPLE["EMBEDDING_MODEL_ID" if server == "penstock-embeddings" else "MODEL_ID"]
+    assert (config.model_id, config.num_shard) == (model, 1)
     assert config.strict_streaming_errors
     assert (config.port, config.ssl_keyfile) == (
         (443, Path("/certificate/tls.key")) if server == "penstock-tls" else (3000, None))

@@ -20,7 +20,8 @@ def argument(name: str) -> str:
 
 
 def test_the_lock_file_has_all_that_the_project_needs():
-    for requirement in map(Requirement, PROJECT["dependencies"]):
+    extras = PROJECT["optional-dependencies"]
+    for requirement in map(Requirement, [*PROJECT["dependencies"], *extras["redis"], *extras["checks"]]):
         if requirement.name != "torch":
             version = LOCKED.get(canonicalize_name(requirement.name))
             assert version is not None, requirement

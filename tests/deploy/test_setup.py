@@ -1,5 +1,6 @@
 """What `make setup` and pip say where they can't go on."""
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -46,9 +47,29 @@ def test_a_failure_shows_the_end_of_the_log(unlinked: Path) -> None:
     assert steps[-1] in (unlinked / ".venv/setup.log").read_text()
 
 
-def test_without_an_index_the_demo_model_is_served(tmp_path: Path) -> None:
-    """The chat model's program fails with one sentence, and leaves no part of a file."""
-    result = run(ROOT, sys.executable, "deploy/chat_model/fetch.py", str(tmp_path / "cache"), PIP_NO_INDEX="1")
+@pytest.mark.parametrize("kind", ["chat", "embedding"])
+def test_without_an_index_a_model_is_not_fetched(tmp_path: Path, kind: str) -> None:
+    """The program fails with one sentence, and leaves no part of a file; `make serve` takes the demo model then."""
+    result = run(ROOT, sys.executable, "deploy/fetch_model.py", kind, str(tmp_path / "cache"), PIP_NO_INDEX="1")
     assert (result.returncode, result.stdout) == (1, "")
-    assert result.stderr.splitlines()[1].startswith("The chat model could not be fetched: ERROR: No matching")
+    assert result.stderr.splitlines()[1].startswith(f"The {kind} model could not be fetched: ERROR: No matching")
     assert list((tmp_path / "cache").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["model.gguf", "model"])
+def test_a_model_that_another_process_has_fetched_meanwhile_stays(tmp_path: Path, name: str) -> None:
+    """Whether it is a file or a folder."""
+    spec = importlib.util.spec_from_file_location("fetch_model", ROOT / "deploy/fetch_model.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for folder in ("first", "second"):
+        fetched = tmp_path / folder / name
+        (fetched if name == "model" else fetched.parent).mkdir(parents=True)
+        (fetched / "config.json" if name == "model" else fetched).write_text("same")
+        module.put(fetched, tmp_path / name)
+    found = tmp_path / name / "config.json" if name == "model" else tmp_path / name
+    assert found.read_text() == "same"
+    with pytest.raises(FileNotFoundError):
+        module.put(tmp_path / "first" / "none", tmp_path / "other")

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.browser import browser as started
+from tests.e2e.recorded.answers import FLAGS
 from tests.e2e.server import Server, serve
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The demo model on two shards, as it is by default but for limits that some of the tests need."""
-    flags = ["--num-shard", "2", "--max-best-of", "4", "--enable-prefill-logprobs", "--max-client-batch-size", "8",
-             "--watermark-gamma", "0.4", "--watermark-delta", "4"]
+    flags = ["--num-shard", "2", "--max-client-batch-size", "8", *FLAGS]
     folder = tmp_path_factory.mktemp("server")
     with serve(folder, *flags, "--data-dir", str(folder / "data")) as server:
         yield server

@@ -75,6 +75,7 @@ async def _indices(stream: Any) -> list[int]:
     return [event.index async for event in stream]
 
 
+@pytest.mark.every_case
 async def test_answers_outlive_fronts(tmp_path: Path) -> None:
     """Also the process of the engine, with one of them."""
     with serve(tmp_path, "--api-workers", "2") as server:

@@ -17,7 +17,7 @@ from tests.e2e.server import Server, serve
 from tests.faults.system import filled, small_disk
 from tests.postgresql import PostgreSQL, only_with_postgresql, running_postgresql
 
-NUM_LINES, NUM_KILLS = 300, 3
+NUM_LINES, NUM_KILLS = 200, 2
 SMALL = ("--max-batch-size", "16")
 """So that the lines take their time."""
 KINDS: list[dict[str, Any]] = [
@@ -144,6 +144,7 @@ def test_a_full_disk_holds_a_batch_up_and_nobody_else(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @only_with_postgresql
+@pytest.mark.every_case
 def test_a_front_dies_then_the_engine_then_the_server(
     tmp_path: Path, postgresql: PostgreSQL
 ) -> None:

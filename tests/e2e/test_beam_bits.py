@@ -158,6 +158,7 @@ def asks(rng: random.Random, number: int) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.every_case
 @pytest.mark.parametrize("flags", [("--num-shard", "2"), ("--num-shard", "1", "--api-workers", "2")], ids=str)
 async def test_a_marathon_of_kills(tmp_path: Path, flags: tuple[str, ...], every_case: bool) -> None:
     """Shards are killed amid 12 searches, again and again; each answer is what it is without that."""

@@ -101,7 +101,7 @@ async def test_each_form_of_early_stopping_finds_others(client: TestClient) -> N
 
 @pytest.mark.slow
 async def test_many_answers_are_those_of_transformers(client: TestClient) -> None:
-    await check_cases(client, cases(200))
+    await check_cases(client, cases(60))
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.bench.load.figures import SCHEMA, check_run
-from tests.e2e.server import serve
+from tests.e2e.server import Server, serve
 from tests.paths import DEMO_MODEL
 
 NUM_REQUESTS, NEW, PROMPT = 12, 16, 24
@@ -38,6 +38,21 @@ def test_the_figures_of_a_real_server(tmp_path):
                 if api == "openai":
                     assert run["prompt_tokens"] == NUM_REQUESTS * PROMPT
             assert generated_tokens(server.url) - before == 2 * NUM_REQUESTS * NEW
+
+
+@pytest.mark.slow
+def test_the_lectures_table_of_a_real_server(server: Server) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock", "bench", "load", "--url", server.url, "--scenario", "lecture", "--requests",
+         "3", "--ignore-eos", "--tokenizer", str(DEMO_MODEL), "--seed", "9"], capture_output=True, text=True,
+        check=False)
+    assert done.returncode == 0, done.stderr
+    rows = [line.split() for line in done.stdout.splitlines()[-3:]]
+    assert [row[:7] for row in rows] == [[*f"{each} {each}".split(), "1"] for each in ("51 → 1", "232 → 1", "228 → 26")]
+    for row in rows:
+        p50, p75, p90 = map(float, row[7:10])
+        assert 0 < p50 <= p75 <= p90
+        assert row[10] == "0"
 
 
 def generated_tokens(url: str) -> float:

@@ -89,6 +89,7 @@ def is_close(found: Any, wanted: Any) -> bool:
     return bool(found == wanted)
 
 
+@pytest.mark.every_case
 async def test_answers_are_those_of_the_processors_kernels(model: Path, tmp_path: Path) -> None:
     with serve(tmp_path, *FLAGS, model=model, environment=PROCESSOR) as server:
         text = (await answers(server.url, ASKS[:1]))[0]["generated_text"]
@@ -117,6 +118,7 @@ async def stream(session: aiohttp.ClientSession, url: str, number: int, come: li
     return whole(received)
 
 
+@pytest.mark.every_case
 async def test_no_bit_of_an_answer_changes_when_a_shard_is_killed(model: Path, tmp_path: Path) -> None:
     flags = (*FLAGS, "--deterministic", "--num-shard", str(NUM_SHARDS))
     with serve(tmp_path, *flags, model=model, environment=GPU) as server:

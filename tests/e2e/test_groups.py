@@ -51,7 +51,7 @@ async def until_serving(session: aiohttp.ClientSession, server: Server, number: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [2, 3])
+@pytest.mark.parametrize("number", [pytest.param(2, marks=pytest.mark.every_case), 3])
 @pytest.mark.timeout(600)
 async def test_kills_hangs_and_drains(tmp_path: Path, number: int, every_case: bool) -> None:
     """Guesses, grammars, logprobs, stop strings: whatever befalls one group, another goes on."""

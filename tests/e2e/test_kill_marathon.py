@@ -91,6 +91,7 @@ async def test_many_rounds_of_32_streams(tmp_path: Path, every_case: bool) -> No
     await survive(tmp_path, blows, rounds, rng)
 
 
+@pytest.mark.every_case
 @pytest.mark.slow
 async def test_stages(tmp_path: Path, every_case: bool) -> None:
     """A shard of each stage dies, of a model that has states, which begin anew."""
@@ -100,11 +101,12 @@ async def test_stages(tmp_path: Path, every_case: bool) -> None:
                   model=make_speaking(tmp_path / "model", "qwen3_next"))
 
 
+@pytest.mark.every_case
 @pytest.mark.slow
-@pytest.mark.parametrize("quantize", ["int4", pytest.param("bitsandbytes-nf4", marks=pytest.mark.every_case)])
+@pytest.mark.parametrize("quantize", ["int4", "bitsandbytes-nf4"])
 async def test_rounded_weights(tmp_path: Path, quantize: str, every_case: bool) -> None:
-    """A replay knows nothing of how weights are stored: one form is enough here and below, unless every case is asked
-    for."""
+    """A replay knows nothing of how weights are stored: of the forms here and below one is enough, unless every case
+    is asked for."""
     await survive_a_few(tmp_path, every_case, "--quantize", quantize)
 
 
@@ -126,17 +128,17 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
+@pytest.mark.every_case
 @pytest.mark.slow
 async def test_quantised_checkpoints(tmp_path: Path, made: Path, every_case: bool) -> None:
     await survive_a_few(tmp_path, every_case, model=made)
 
 
+@pytest.mark.every_case
 @pytest.mark.slow
-@pytest.mark.parametrize("family", [
-    pytest.param("mixtral", marks=pytest.mark.every_case), "qwen3_next",
-    pytest.param("granitemoehybrid", marks=pytest.mark.every_case)])
+@pytest.mark.parametrize("family", ["mixtral", "qwen3_next", "granitemoehybrid"])
 async def test_families(tmp_path: Path, family: str, every_case: bool) -> None:
-    """Gated delta nets, whose states begin anew; --every-case has experts and Mamba-2, too."""
+    """Experts, Mamba-2, and gated delta nets, which `test_stages` has, too."""
     await survive_a_few(tmp_path, every_case, model=make_speaking(tmp_path / "model", family))
 
 

@@ -37,6 +37,7 @@ async def watch(session: aiohttp.ClientSession, server: Server, samples: list[di
         await asyncio.sleep(SAMPLE_SECONDS)
 
 
+@pytest.mark.every_case
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 async def test_a_quarter_of_the_memory_is_enough(tmp_path: Path, server: Server) -> None:

@@ -106,6 +106,7 @@ async def test_one_that_kills_among_16_costs_few_deaths(tmp_path: Path, marked: 
     print(f"{deaths} deaths")
 
 
+@pytest.mark.every_case
 @pytest.mark.slow
 async def test_requests_that_kill_end_alone(tmp_path: Path, marked: None) -> None:
     async with crowd(tmp_path, seed=3, size=8) as others:
@@ -119,6 +120,7 @@ async def test_requests_that_kill_end_alone(tmp_path: Path, marked: None) -> Non
         assert "3 times in a row" in error["error"]
 
 
+@pytest.mark.every_case
 @pytest.mark.slow
 async def test_a_request_that_kills_amid_its_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Server

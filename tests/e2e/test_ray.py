@@ -22,8 +22,8 @@ from penstock.system.wire_tls import WireTls
 from tests.certificates import authority
 from tests.clients.environments import python_of
 from tests.e2e.asks import Ask, make_asks
-from tests.e2e.client import Answer, many_clients, metric, stream
-from tests.e2e.ray_cluster import RayCluster, ray_cluster
+from tests.e2e.client import Answer, many_clients, metric, stream, until_running
+from tests.e2e.ray_cluster import Node, RayCluster, ray_cluster
 from tests.paths import DEMO_MODEL
 from tests.processes import is_alive, send
 
@@ -70,6 +70,7 @@ class Load:
     ) -> None:
         self.number = FEW
         self.num_whole = 0
+        self._num_running = 0
         self.is_over = False
         self._session, self._url = session, url
         self._cases = [*zip(asks, answers, strict=True)]
@@ -82,7 +83,9 @@ class Load:
                 await asyncio.sleep(0.1)
                 continue
             ask, answer = self._cases[index % len(self._cases)]
+            self._num_running += 1
             assert await stream(self._session, self._url, ask.inputs, **ask.parameters) == answer
+            self._num_running -= 1
             self.num_whole += 1
             index += 1
 
@@ -95,6 +98,12 @@ class Load:
             self.is_over = True
             async with asyncio.timeout(LAST_SECONDS):
                 await asyncio.gather(*kept)
+
+    async def rest(self) -> None:
+        """Sends no more requests until `number` is set again, and waits for the last answers."""
+        self.number = 0
+        while self._num_running:
+            await asyncio.sleep(0.01)
 
     async def go_on(self, number: int = 2 * FEW) -> None:
         """Waits for so many more answers."""
@@ -121,20 +130,24 @@ def shards(group: str) -> list[psutil.Process]:
             if f'"group": "{group}' in " ".join(process.info["cmdline"] or []) and is_alive(process)]
 
 
-async def lose_the_routers_host(cluster: RayCluster, session: aiohttp.ClientSession, url: str) -> None:
-    """Kills it under streams of clients that outlive routers, whose answers must be what they are undisturbed. The old
-    router, which would finish them, is gone when the next one is ready: a group belongs to one router."""
-    async def tokens(number: int) -> list[tuple[int, float]]:
-        stream = client.generate_stream(
-            f"import os  # {number}\n", max_new_tokens=LONG, ignore_eos=True, do_sample=True, seed=number)
-        return [(event.token.id, event.token.logprob) async for event in stream]
+Tokens = list[tuple[int, float | None]]
 
+
+async def long_stream(client: AsyncClient, number: int, max_new_tokens: int = LONG) -> Tokens:
+    stream = client.generate_stream(
+        f"import os  # {number}\n", max_new_tokens=max_new_tokens, ignore_eos=True, do_sample=True, seed=number)
+    return [(event.token.id, event.token.logprob) async for event in stream]
+
+
+async def lose_the_routers_host(cluster: RayCluster, session: aiohttp.ClientSession, url: str) -> list[Tokens]:
+    """Kills it under streams of clients that outlive routers, whose answers must be what they are undisturbed, and are
+    returned. The old router, which would finish them, is gone when the next one is ready: a group belongs to one
+    router."""
     async with AsyncClient(url) as client:
-        wanted = await asyncio.gather(*map(tokens, range(FEW)))
+        wanted = await asyncio.gather(*(long_stream(client, number) for number in range(FEW)))
         async with asyncio.timeout(LAST_SECONDS), asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(tokens(number)) for number in range(FEW)]
-            while await metric(session, url, "tgi_batch_current_size") < FEW:
-                await asyncio.sleep(0.01)
+            running = [tasks.create_task(long_stream(client, number)) for number in range(FEW)]
+            await until_running(session, url, FEW)
             before = cluster.routers()
             await asyncio.to_thread(cluster.kill_actor, "router", restarts=True)
             await until(cluster, lambda found: found["router"][0] != "ready")
@@ -142,6 +155,25 @@ async def lose_the_routers_host(cluster: RayCluster, session: aiohttp.ClientSess
             assert before
             assert not any(map(is_alive, before))
         assert [task.result() for task in running] == wanted
+    return wanted
+
+
+async def lose_a_node(
+    cluster: RayCluster, node: Node, session: aiohttp.ClientSession, url: str, wanted: Sequence[Tokens]
+) -> None:
+    """Kills a node under streams, one of which at least runs in its group: that one moves, and all are what they are
+    undisturbed. They are alone, since a shorter one may end between the look and the kill."""
+    [there] = [group for group in ready(cluster.status()) if set(shards(group)) & set(node.processes())]
+    moves = 'penstock_moved_requests{cause="lost"}'
+    moved = await metric(session, url, moves)
+    async with AsyncClient(url) as client, asyncio.timeout(LAST_SECONDS), asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(long_stream(client, number, LONG // 4)) for number in range(FEW)]
+        while not await metric(session, url, f'penstock_group_batch_size{{group="{there}"}}'):
+            await asyncio.sleep(0.01)
+        node.kill()
+    assert [task.result() for task in running] == [tokens[:LONG // 4] for tokens in wanted]
+    assert await metric(session, url, moves) > moved
+    await until(cluster, lambda found: there not in ready(found))
 
 
 @pytest.mark.slow
@@ -175,7 +207,7 @@ async def test_whatever_dies_answers_go_on(tmp_path: Path, every_case: bool) -> 
             answers = [await stream(session, url, ask.inputs, **ask.parameters) for ask in asks]
             assert answers == (wanted or answers), "one node answers as two"
             tell("served by a group on one node")
-            await lose_the_routers_host(cluster, session, url)
+            long_answers = await lose_the_routers_host(cluster, session, url)
             tell("the router's host was killed under streams, which have gone on at the next one")
 
             load = Load(session, url, asks, answers)
@@ -209,14 +241,10 @@ async def test_whatever_dies_answers_go_on(tmp_path: Path, every_case: bool) -> 
                 assert cluster.keeper() != keeper
                 tell("the keeper was killed, and the next one has adopted the groups")
 
-                [there] = [group for group in both if set(shards(group)) & set(node.processes())]
-                while not await metric(session, url, f'penstock_group_batch_size{{group="{there}"}}'):
-                    await asyncio.sleep(0.01)
-                moved = await metric(session, url, 'penstock_moved_requests{cause="lost"}')
-                node.kill()
+                await load.rest()
+                await lose_a_node(cluster, node, session, url, long_answers)
+                load.number = FEW
                 await load.go_on()
-                await until(cluster, lambda found: there not in ready(found))
-                assert await metric(session, url, 'penstock_moved_requests{cause="lost"}') > moved
                 tell("a node was killed")
                 await asyncio.to_thread(cluster.start_node, 1, {"room": 1})
                 await until(cluster, lambda found: len(ready(found)) == 2)

@@ -80,7 +80,7 @@ def test_client_that_the_contract_shows(both: Both) -> None:
     program = block.replace("localhost:3001", f"127.0.0.1:{both.port}")
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
-    assert len(result.stdout) > 20
+    assert result.stdout
 
 
 async def test_sigterm_drains(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import runpy
 import subprocess
 import sys
 
+import pytest
 import torch
 
 from penstock.kernels.attention_metadata import AttentionMetadata
@@ -48,6 +49,7 @@ def test_one_file_has_the_bits_of_the_decoder():
     assert all(torch.equal(one, other) for one, other in zip(own, theirs, strict=True))
 
 
+@pytest.mark.slow
 def test_it_runs_from_the_command_line():
     run = subprocess.run([sys.executable, "examples/llama.py", "deploy/demo_model/checkpoint", "import os"], cwd=ROOT,
                          capture_output=True, text=True, check=True)

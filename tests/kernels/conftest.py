@@ -8,8 +8,10 @@ from penstock.kernels import dispatch
 from tests import kernel_sets
 from tests.pairwise import cover
 
-SLOW = 13
+SLOW = 29
 """Of each test's cases in the interpreter, the slow suite has one in so many: a prime, so that they differ in all."""
+
+BETWEEN = kernel_sets.CPU_SETS[1:-1]
 
 ORACLES = {
     "transformers": ("test_activation.py", "test_recurrence.py", "test_rms_norm.py", "test_rope.py", "test_route.py",
@@ -28,20 +30,22 @@ def pytest_report_header():
 def pytest_collection_modifyitems(config, items):
     """Choose which cases of each test's grid run, unless `--every-case` asks for all of them, or there is a GPU.
 
-    The processor's kernels take those in which every two values of two parameters meet. Without a GPU, Triton's
-    interpreter takes up to seconds for each case: the last of each test is quick, mostly bfloat16 with all options on,
-    unless the test has the mark `slow_in_interpreter`; the first and one in SLOW of the others are slow. Those of
-    float16, for which the kernels do nothing else than for bfloat16, are left to `--every-case` and to GPUs.
+    The processor's kernels take those in which every two values of two parameters meet. Of its instruction paths the
+    quick suite has the best and the last: what is between them is compiled of the same lines, and slow. Without a GPU,
+    Triton's interpreter takes up to seconds for each case: the last of each test is quick, mostly bfloat16 with all
+    options on, unless the test has the mark `slow_in_interpreter`; the first and one in SLOW of the others are slow.
+    Those of float16, for which the kernels do nothing else than for bfloat16, are left to `--every-case` and to GPUs.
     """
     wanted, tests = set(), defaultdict(list)
     for item in items:
         if not hasattr(item, "callspec"):
             wanted.add(item)
         elif not _is_interpreted(item):
-            tests[item.path, item.originalname, False].append(item)
+            is_between = not set(BETWEEN).isdisjoint(map(str, item.callspec.params.values()))
+            tests[item.path, item.originalname, is_between, False].append(item)
         elif config.getoption("every_case") or torch.float16 not in item.callspec.params.values():
-            tests[item.path, item.originalname, True].append(item)
-    for (*_, is_interpreted), cases in tests.items():
+            tests[item.path, item.originalname, False, True].append(item)
+    for (*_, is_between, is_interpreted), cases in tests.items():
         if config.getoption("every_case") or kernel_sets.HAS_GPU:
             wanted.update(cases)
         elif is_interpreted:
@@ -51,7 +55,10 @@ def pytest_collection_modifyitems(config, items):
             wanted.update([*cases[:-1:SLOW], cases[-1]])
         else:
             values = [{name: id(value) for name, value in item.callspec.params.items()} for item in cases]
-            wanted.update(cases[index] for index in cover(values))
+            chosen = [cases[index] for index in cover(values)]
+            for item in chosen if is_between else ():
+                item.add_marker("slow")
+            wanted.update(chosen)
     config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
     items[:] = [item for item in items if item in wanted]
 

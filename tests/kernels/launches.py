@@ -12,6 +12,7 @@ from penstock.kernels.activation import gpu as activation
 from penstock.kernels.causal_conv import gpu as causal_conv
 from penstock.kernels.experts import Experts
 from penstock.kernels.experts import gpu as experts
+from penstock.kernels.full_attention import gpu as full_attention
 from penstock.kernels.kv_cache import LARGEST, KvCache
 from penstock.kernels.kv_write import gpu as kv_write
 from penstock.kernels.layer_norm import gpu as layer_norm
@@ -34,6 +35,7 @@ from penstock.kernels.route.form import RouteForm, Scoring
 from penstock.kernels.sample import Biases, History, SampleParameters
 from penstock.kernels.sample import gpu as sample
 from penstock.kernels.sample.parameters import COLUMNS
+from penstock.kernels.segment_sum import gpu as segment_sum
 from penstock.kernels.softcap import gpu as softcap
 from tests.kernels.accuracy import DTYPES
 from tests.kernels.coded import make
@@ -188,6 +190,22 @@ def attention_forms() -> None:
                 ScoreForm(0.1, window=100, softcap=30.0, sinks=torch.zeros(32), slopes=torch.zeros(32)))
 
 
+def whole_texts() -> None:
+    """Attention of encoders, of MiniLM's and of BERT's heads: plain, with a window, and with a bias. None has both."""
+    counts = torch.tensor([300, 20], dtype=torch.int32)
+    for dtype, head_dim in (*((dtype, 64) for dtype in DTYPES), (torch.bfloat16, 32)):
+        q = torch.zeros(320, 12, head_dim, dtype=dtype)
+        full_attention.full_attention(q, q, q, counts, 0.1, 0, None)
+        full_attention.full_attention(q, q, q, counts, 0.1, 64, None)
+        full_attention.full_attention(q, q, q, counts, 0.1, 0, torch.zeros(12, 257))
+
+
+def segments() -> None:
+    for dtype in DTYPES:
+        segment_sum.segment_sum(torch.zeros(9, 384, dtype=dtype), torch.tensor([9], dtype=torch.int32),
+                                torch.zeros(1, 384))
+
+
 def _attend(dtype: torch.dtype, cache_dtype: torch.dtype, head_dim: int, is_ordered: bool,
             form: ScoreForm | None = None) -> None:
     """A chunk and a decode row."""
@@ -204,8 +222,8 @@ def _cache(head_dim: int, dtype: torch.dtype) -> KvCache:
 
 
 LAUNCHES: tuple[Callable[[], None], ...] = (
-    norms, activations, caps, attention, attention_forms, routes, linears, mixtures, rotations, samples,
-    rotated_cache_writes, states, logprobs, cache_writes, coded_linears)
+    norms, activations, caps, attention, attention_forms, whole_texts, routes, linears, mixtures, rotations, samples,
+    rotated_cache_writes, segments, states, logprobs, cache_writes, coded_linears)
 
 
 def main() -> None:

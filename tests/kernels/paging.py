@@ -67,12 +67,11 @@ def held(x: Tensor, dtype: torch.dtype) -> Tensor:
     """What a cache of `dtype` holds of K or V [T, KV, D], float64."""
     if dtype not in LARGEST:
         return x.to(dtype).double()
-    largest, heads = LARGEST[dtype], []
-    for head in x.float().flatten(0, 1):
-        scale = head.abs().max() / largest if head.any() else torch.tensor(1.0)
-        stored = (head / scale).clamp(-largest, largest)
-        heads.append((stored if dtype.is_floating_point else stored.round()).to(dtype).double() * scale.double())
-    return torch.stack(heads).view(x.shape)
+    largest, heads = LARGEST[dtype], x.float().flatten(0, 1)
+    top = heads.abs().amax(dim=1, keepdim=True)
+    scales = (top / largest).where(top != 0, 1.0)
+    stored = (heads / scales).clamp(-largest, largest)
+    return ((stored if dtype.is_floating_point else stored.round()).to(dtype).double() * scales.double()).view(x.shape)
 
 
 def slot_mapping(blocks: Tensor, positions: Tensor, block_size: int) -> Tensor:

@@ -15,9 +15,11 @@ DEFAULTS: dict[str, float] = {
 
 def columns(rows: list[dict]) -> dict[str, Tensor]:
     """The parameters of rows: each has those it names and the defaults."""
-    assert all(row.keys() <= DEFAULTS.keys() for row in rows)
+    given = set().union(*rows)
+    assert given <= DEFAULTS.keys()
     return {
         name: torch.tensor([row.get(name, default) for row in rows], dtype=COLUMNS[name])
+        if name in given else torch.full((len(rows),), default, dtype=COLUMNS[name])
         for name, default in DEFAULTS.items()
     }
 
@@ -30,9 +32,9 @@ def pack_masks(allowed: list[list[int]], vocabulary: int) -> Tensor:
     """Masks that allow these tokens, int32 [M, words]; what lies behind the vocabulary is allowed too."""
     num_words = -(-vocabulary // 32)
     masks = torch.zeros(len(allowed), 32 * num_words, dtype=torch.int64)
-    for mask, ids in zip(masks, allowed, strict=True):
-        mask[list(ids)] = 1
-        mask[vocabulary:] = 1
+    rows = torch.arange(len(allowed)).repeat_interleave(torch.tensor([len(ids) for ids in allowed], dtype=torch.int64))
+    masks[rows, torch.tensor([token for ids in allowed for token in ids], dtype=torch.int64)] = 1
+    masks[:, vocabulary:] = 1
     words = (masks.view(len(allowed), num_words, 32) << torch.arange(32)).sum(dim=2)
     return (words - (words >> 31 << 32)).int()
 

@@ -69,6 +69,7 @@ def test_values(dtype, chosen, kernel_set, monkeypatch):
         assert (out.double() - expected).norm() <= {torch.float32: 1e-6}.get(dtype, 6e-3) * expected.norm()
 
 
+@pytest.mark.slow_in_interpreter
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_token_has_the_same_bits_in_any_batch_and_with_any_threads(dtype, kernel_set):
     layer = packed(weights_of(dtype))
@@ -99,6 +100,7 @@ def test_tiles_of_one_expert_and_tokens_in_parts(is_deterministic, gpu_kernels, 
     assert torch.equal(experts(x, ids, weights, layer), out)
 
 
+@pytest.mark.slow_in_interpreter
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("world_size", [2, 4, 8])
 def test_ranks_have_the_bits_of_one(world_size, dtype, kernel_set):
@@ -134,6 +136,7 @@ def unfused(x, ids, weights, layer):
     return reference.experts(x, ids, weights, layer, torch.float32)
 
 
+@pytest.mark.slow_in_interpreter
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("segments", [1, 2, 8])
 def test_sums_apart_are_those_of_the_tree(dtype, segments, kernel_set):
@@ -147,6 +150,7 @@ def test_sums_apart_are_those_of_the_tree(dtype, segments, kernel_set):
             assert torch.equal(sums[0], linear(x, weight, out_dtype=torch.float32))
 
 
+@pytest.mark.slow_in_interpreter
 @pytest.mark.parametrize("name", ["q4_0", "w8_channel", "q4_k"])
 @pytest.mark.parametrize("activations", Activations)
 def test_sums_of_coded_weights_apart(name, activations, kernel_set):

@@ -54,6 +54,7 @@ def test_each_token_lies_in_its_place_and_nothing_else_changes(
     assert blocks.isnan().all()
 
 
+@pytest.mark.slow_in_interpreter
 def test_bits_stay_where_the_dtype_stays(kernel_set):
     """Denormals and NaNs too."""
     cache = empty_cache(torch.bfloat16, head_dim=16)
@@ -113,6 +114,7 @@ def test_bytes_of_a_block(kernel_set):
         block_bytes(block_size=16, num_kv_heads=3, head_dim=48, dtype=torch.int16)
 
 
+@pytest.mark.slow_in_interpreter
 def test_a_block_moves_by_copying_its_row(kernel_set):
     made = scene([50])
     before = made.attend([(0, 0, 50)], scale=0.2)[0]

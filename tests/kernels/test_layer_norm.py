@@ -69,6 +69,7 @@ def test_rows_of_one_number_or_of_equal_ones(compiled_kernels):
     assert torch.equal(layer_norm(x, weight, bias, 1e-6)[0], torch.full((2, 40), 0.5).half())
 
 
+@pytest.mark.slow_in_interpreter
 def test_a_row_has_the_same_bits_in_any_batch_and_with_any_threads(kernel_set):
     x, residual, weight, bias = tensors(100, 257, torch.bfloat16)
     rows = zip(x.split(1), residual.split(1), strict=True)

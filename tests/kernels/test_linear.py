@@ -91,6 +91,7 @@ def test_is_near_the_exact_sum(compiled_kernels, poison, shape, segments, dtype)
         assert relative_rms(linear(x, packed, bias, torch.float32), exact) < TOLERANCE[torch.float32]
 
 
+@pytest.mark.slow_in_interpreter
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_few_rows_are_multiplied_as_tuning_found(gpu_kernels, monkeypatch, poison, dtype):
     monkeypatch.setattr(dispatch._wishes, "is_deterministic", False)
@@ -147,6 +148,7 @@ def test_without_the_bit_contract(gpu_kernels, monkeypatch, poison, shape, dtype
                 assert relative_rms(out, exact + bias.double()) < TOLERANCE[out_dtype]
 
 
+@pytest.mark.slow_in_interpreter
 @pytest.mark.parametrize("bias_dtype", DTYPES)
 @pytest.mark.parametrize("weight_dtype", DTYPES)
 @pytest.mark.parametrize("x_dtype", DTYPES)
@@ -219,6 +221,7 @@ def test_a_row_has_the_same_bits_in_any_batch(kernel_set, shape, num_tokens, seg
     assert torch.equal(batch, alone)
 
 
+@pytest.mark.slow_in_interpreter
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("segments", [1, 8])
 def test_rows_have_the_same_bits_on_a_gpu(gpu_kernels, poison, segments, dtype):
@@ -300,6 +303,7 @@ def test_rows_of_a_weight_come_back(kernel_set, poison, dtype):
             assert torch.equal(rows, weight[ids])
 
 
+@pytest.mark.slow_in_interpreter
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("segments", [1, 8])
 def test_a_delta_is_added_before_the_bias(kernel_set, poison, segments, dtype):

@@ -84,6 +84,7 @@ def test_any_dtypes_go_together(kernel_set, x_dtype, dtype):
     assert relative_rms(out, exact(x, UNEVEN, dtype, 0)) < 1e-6
 
 
+@pytest.mark.slow_in_interpreter
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_a_row_has_the_same_bits_beside_any_others(kernel_set, shape, dtype):

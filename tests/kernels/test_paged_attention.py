@@ -72,6 +72,7 @@ def check_against_naive(kernel_set, made, parts, form):
         assert relative_rms(torch.cat(outs), torch.cat(exact)) < NEAR[outs[0].dtype]
 
 
+@pytest.mark.slow_in_interpreter
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("num_tokens", [1, 17, 100])
 @pytest.mark.parametrize("form", FORMS)

@@ -80,7 +80,7 @@ def share_out(monkeypatch):
 def test_who_takes_a_segment_changes_no_bits(monkeypatch, bit_contract, share_out, form, segment, dtype, cache_dtype):
     """Whole sequences, runs of segments that begin and end within one, and single segments, merged by whoever is last;
     twice, for a launch has to leave its counters behind as it found them."""
-    lengths = [1, 5 * segment + 3, 7, segment + 1, 4 * segment]
+    lengths = [1, 3 * segment + 3, 7, segment + 1, 2 * segment]
     kernel_sets.use(monkeypatch, "reference")
     made = scene(lengths, num_heads=6, head_dim=128, dtype=dtype, cache_dtype=cache_dtype)
     kernel_sets.use(monkeypatch, "gpu")

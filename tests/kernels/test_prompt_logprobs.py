@@ -64,6 +64,7 @@ def test_a_row_has_the_same_bits_alone_and_with_any_number_of_threads(vocabulary
     assert results[1:] == results[:1] * 8
 
 
+@pytest.mark.slow_in_interpreter
 def test_the_bits_of_a_sampled_token_without_parameters(kernel_set):
     num_rows = few(kernel_set, 40, 8)
     logits, *_ = batch(1001, num_rows)

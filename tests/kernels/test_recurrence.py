@@ -73,6 +73,7 @@ def test_as_transformers(kernel_set):
     torch.testing.assert_close(matrices[1], state[0], rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.slow_in_interpreter
 @pytest.mark.parametrize("is_delta", [False, True])
 def test_a_sequence_has_the_same_bits_in_any_batch_and_in_any_chunks(is_delta, kernel_set):
     heads = make_heads((2, 4, 24, 20), is_delta)
@@ -91,6 +92,7 @@ def test_a_sequence_has_the_same_bits_in_any_batch_and_in_any_chunks(is_delta, k
     assert torch.equal(matrices, together)
 
 
+@pytest.mark.slow_in_interpreter
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("width", "channels", "has_bias"), [(4, 100, False), (2, 300, True), (7, 16, True)])
 def test_convolutions(width, channels, has_bias, dtype, kernel_set, monkeypatch):

@@ -86,6 +86,7 @@ def test_as_transformers(kernel_set):
         assert relative_rms(rms_norm(x, norm.weight.data, 1e-6)[0], norm(x).double()) < 1.5e-7
 
 
+@pytest.mark.slow_in_interpreter
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_row_has_the_same_bits_in_any_batch(dtype, kernel_set):
     x, residual = torch.randn(2, 100, 257, generator=torch.Generator().manual_seed(4)).to(dtype)

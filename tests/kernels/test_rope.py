@@ -65,6 +65,7 @@ def test_interleaved_pairs_turn_as_halves_do(kernel_set):
         assert torch.equal(ours[..., order], expected)
 
 
+@pytest.mark.slow_in_interpreter
 @pytest.mark.parametrize("num_tokens", [0, 1, 2, 40])
 def test_rows_may_lie_apart(num_tokens, kernel_set):
     """q and k as parts of one matrix, as a linear layer gives them."""
@@ -96,6 +97,7 @@ def test_dimensions_past_the_rotated_ones_stay(dtype, kernel_set):
         assert torch.equal(ours[..., 32:], given[..., 32:])
 
 
+@pytest.mark.slow_in_interpreter
 def test_a_token_has_the_same_bits_in_any_batch(kernel_set):
     q, k, positions = tensors(63, (4, 2), 80, torch.float32)
     cos, sin = angles(300, 80)

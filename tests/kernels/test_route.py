@@ -4,6 +4,7 @@ from transformers.models.phimoe.modeling_phimoe import sparsemixer
 
 from penstock.kernels.route import reference, route
 from penstock.kernels.route.form import RouteForm, Scoring
+from tests import kernel_sets
 from tests.kernels.compiled import poison, threads
 
 FORMS = {
@@ -29,7 +30,7 @@ def test_values(form, has_bias, kernel_set, monkeypatch):
     if has_bias and form.scoring is not Scoring.SIGMOID:
         has_bias = False
     poison(monkeypatch)
-    for num_tokens in (1, 17, 300):
+    for num_tokens in (1, 17, kernel_sets.few(kernel_set, 300, 40)):
         logits, bias = tensors(num_tokens)
         expected = reference.route(logits, bias if has_bias else None, form)
         ids, weights = route(logits, bias if has_bias else None, form)

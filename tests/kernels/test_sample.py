@@ -54,7 +54,7 @@ def noises(seed, position, branch, vocabulary):
 
 
 @pytest.mark.slow_in_interpreter
-@pytest.mark.parametrize("vocabulary", [13, 64, 1001, 8192])
+@pytest.mark.parametrize("vocabulary", [13, 64, 1001, pytest.param(8192, marks=pytest.mark.slow)])
 def test_each_row_against_a_computation_of_its_own(vocabulary, kernel_set):
     step = few(kernel_set, 1, 2)
     logits, rows, histories = (part[vocabulary % step :: step] for part in mixture(vocabulary))

@@ -30,7 +30,7 @@ def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 def started(monkeypatch: pytest.MonkeyPatch) -> list[LauncherConfig]:
     """What would have been launched."""
     configs: list[LauncherConfig] = []
-    monkeypatch.setattr(launcher, "launch", lambda config: configs.append(config) or 0)
+    monkeypatch.setattr(launcher, "launch", lambda models: configs.append(models.first) or 0)
     monkeypatch.setattr(logs, "configure", lambda level, json_output, has_requests=True: None)
     return configs
 

@@ -11,7 +11,8 @@ from penstock.launcher.config import LauncherConfig
 from penstock.launcher.hub import Checkpoint
 from penstock.launcher.programs import router_programs, shard_program
 from penstock.launcher.socket_folder import SocketFolder
-from penstock.router.config import RouterConfig
+from penstock.router.config import SOURCE_KEYS, RouterConfig
+from penstock.router.foreign_settings import ForeignSettings
 from penstock.shard.config import ShardConfig
 from penstock.system import child_environment, settings
 from penstock.system.setting import Who
@@ -64,6 +65,16 @@ from penstock.system.setting import Who
     (["--cors-allow-origin", "https://a.example", "--cors-allow-origin", "b.example"],
      "`cors_allow_origin` must be an origin such as https://example.org, or *; several are given by as many options, "
      "or with spaces in the variable. Given: 'b.example'"),
+    (["--response-cache", "redis"], "`response_cache` must be memory, sqlite, postgresql, or a URL such as "
+     "redis://host:6379/0. Given: redis"),
+    (["--response-cache", "http://a:s3cret@b"], "`response_cache` must be memory, sqlite, postgresql, or a URL such as "
+     "redis://host:6379/0. Given: http"),
+    (["--response-cache", "postgresql"], "`response_cache` postgresql needs a `database_url`"),
+    (["--request-log", "log.txt"], "`request_log` must be a file that ends with .jsonl, sqlite or postgresql. "
+     "Given: log.txt"),
+    (["--request-log", "postgresql"], "`request_log` postgresql needs a `database_url`"),
+    (["--request-log", "a.jsonl", "--request-log-content", "texts", "--request-log-redact", "("],
+     "`request_log_redact` must be a regular expression: missing ), unterminated subpattern at position 0. Given: ("),
     (["--cors-allow-origin", "https://\udcff.example"], "`cors_allow_origin` must be UTF-8")])
 def test_settings_that_contradict_are_refused(invoke, started, arguments, message):
     result = invoke("--model-id", "m", *arguments)
@@ -194,6 +205,15 @@ def test_the_key_is_not_on_the_command_line(parse, monkeypatch):
     assert told.api_key == ("s3cret", "Schlüssel")
 
 
+def test_a_password_in_a_url_is_not_on_the_command_line(parse, monkeypatch):
+    config = parse("--response-cache", "redis://:s3cret@host/0")
+    [router] = router_programs(config, Checkpoint(Path("/models/m"), None), SocketFolder(Path("/tmp/s")), 3, [4])
+    assert "s3cret" not in str(router.argv) + repr(router) + repr(config)
+    monkeypatch.setenv("RESPONSE_CACHE", router.environment["RESPONSE_CACHE"])
+    told = RouterConfig.from_argv([*router.argv[router.argv.index("penstock.router") + 1:], "--signs-fd", "5"])
+    assert told.response_cache == "redis://:s3cret@host/0"
+
+
 def test_keys_by_variables_are_one_a_line(parse):
     config = parse(API_KEY="a b\nc", METRICS_KEY="d")
     assert (config.api_key, config.metrics_key) == (("a b", "c"), ("d",))
@@ -257,6 +277,14 @@ def test_router_config_survives_json(router_config):
         dataclasses.replace(router_config, signs_fd=5)
 
 
+def test_keys_for_other_servers_come_by_the_environment_alone(router_config, monkeypatch):
+    far = ForeignSettings(name="far", urls=("http://x",), model="far", max_concurrent_requests=1, api_key="sk-1")
+    config = dataclasses.replace(router_config, elsewhere=(far,))
+    assert "sk-1" not in config.to_json() + repr(config)
+    monkeypatch.setenv(SOURCE_KEYS, config.environment[SOURCE_KEYS])
+    assert RouterConfig.from_argv(["--config", config.to_json(), "--signs-fd", "5"]).elsewhere == (far,)
+
+
 def test_router_config_holds_what_the_launcher_was_told(router_config, parse):
     config = parse("--max-input-tokens", "7", "--max-batch-size", "3", "--hostname", "::1", "--pipeline-depth", "3",
                    "--max-shard-downtime", "4")
@@ -268,7 +296,7 @@ def test_router_config_holds_what_the_launcher_was_told(router_config, parse):
 @pytest.mark.parametrize(("damage", "named"), [
     (lambda text: text.replace('"port":3000', '"port":"x"'), "port"),
     (lambda text: text.replace('"model_dir":"/models/a b",', ""), "model_dir"),
-    (lambda text: text.replace('"port":3000', '"port":3000,"color":1'), "color"),
+    (lambda text: text.replace('"hostname":"::1"', '"hostname":"::1","color":1'), "color"),
     (lambda text: "{", "JSON")])
 def test_bad_router_config_ends_the_process_and_names_the_field(router_config, capsys, damage, named):
     with pytest.raises(SystemExit) as end:
@@ -348,10 +376,10 @@ def test_grpc_writes_no_lines_of_its_own_unless_asked(monkeypatch, environment):
 
 def test_grpc_writes_no_lines_in_the_launcher_unless_asked(monkeypatch):
     monkeypatch.setattr("os.environ", {"HOME": "/home/me"})
-    child_environment.quiet()
-    assert os.environ == {"HOME": "/home/me", "GRPC_VERBOSITY": "NONE"}
+    child_environment.prepare_grpc()
+    assert os.environ == {"HOME": "/home/me", "GRPC_VERBOSITY": "NONE", "GRPC_ENABLE_FORK_SUPPORT": "0"}
     os.environ["GRPC_VERBOSITY"] = "DEBUG"
-    child_environment.quiet()
+    child_environment.prepare_grpc()
     assert os.environ["GRPC_VERBOSITY"] == "DEBUG"
 
 

@@ -26,9 +26,10 @@ def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class OtherMachines:
-    """Machines that lose their shards soon after each of the first `losses` starts, in such ways."""
+    """Machines that lose their shards `seconds` after each of the first `losses` starts, in such ways."""
 
-    def __init__(self, losses: Sequence[LostElsewhere], refusal: str = "") -> None:
+    def __init__(self, losses: Sequence[LostElsewhere], refusal: str = "", seconds: float = 0.3) -> None:
+        self._seconds = seconds
         self.losses = [*losses]
         self.refusal = refusal
         self.started: Start | None = None
@@ -44,7 +45,7 @@ class OtherMachines:
         self.num_starts += 1
         self.lost = asyncio.get_running_loop().create_future()
         if self.losses:
-            asyncio.get_running_loop().call_later(0.3, self.lost.set_result, self.losses.pop(0))
+            asyncio.get_running_loop().call_later(self._seconds, self.lost.set_result, self.losses.pop(0))
 
     def end(self, how: LostElsewhere) -> None:
         self.ends.append(how)
@@ -82,7 +83,7 @@ async def test_a_loss_elsewhere_starts_the_shards_anew(tmp_path: Path, is_from_o
 
 
 async def test_losses_elsewhere_are_not_for_this_machine_to_give_up(tmp_path: Path) -> None:
-    nodes = OtherMachines([LostElsewhere("of node 1: it is away")] * (MAX_DEATHS + 1))
+    nodes = OtherMachines([LostElsewhere("of node 1: it is away")] * (MAX_DEATHS + 1), seconds=0.05)
     assert await kept(part(nodes, tmp_path, LOADS), nodes, MAX_DEATHS + 2) is None
 
 

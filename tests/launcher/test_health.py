@@ -63,7 +63,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def peer() -> Iterator[HTTPServer]:
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield server
         server.shutdown()

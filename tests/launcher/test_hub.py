@@ -164,7 +164,8 @@ def test_gguf_file_of_the_hub_is_downloaded_with_its_other_parts(tmp_path, monke
     ("tiktoken.model", True), ("vocab.json", True), ("merges.txt", True), ("original/tiktoken.model", False),
     ("tokenizer/vocab.jinja", False),
     ("generation_config.json", True), ("pytorch_model.bin", False),
-    ("consolidated.safetensors", False), ("onnx/config.json", False), ("original/tokenizer.model", False)])
+    ("consolidated.safetensors", False), ("1_Pooling/config.json", False), ("onnx/config.json", False),
+    ("original/tokenizer.model", False)])
 def test_only_what_is_read_is_downloaded(name, is_wanted):
     wanted = huggingface_hub.utils.filter_repo_objects(
         [name], allow_patterns=snapshot.FILES, ignore_patterns=snapshot.NOT_FILES)

@@ -1,16 +1,21 @@
 """Start, deaths and end of a group: a real launcher, real processes, real signals."""
 
 import os
-import re
 import shutil
 import signal
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from tests.launcher.stand_in_processes import wait_until
+from penstock.launcher import launch as launcher
+from penstock.launcher import programs
+from penstock.router import logs
+from tests.launcher.stand_in_processes import Launch, wait_until
+from tests.paths import DEMO_MODEL
 
 READY = ("shard-0 ready", "shard-1 ready", "router ready")
 
@@ -18,6 +23,33 @@ READY = ("shard-0 ready", "shard-1 ready", "router ready")
 def assert_nothing_is_left(run) -> None:
     assert run.pids() == []
     assert list(run.private.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launch]:
+    """One for the tests that let it run. Its first router that is started again refuses to, once."""
+    with Launch(tmp_path_factory.mktemp("running"), (), {"router": "listens forgets", "api_key": "s3cret"}) as run:
+        run.wait_for(*READY)
+        yield run
+
+
+@pytest.fixture
+def refusal(monkeypatch: pytest.MonkeyPatch):
+    """refusal(*arguments): what a launcher in this process writes that refuses to start anything."""
+    def no_program(*arguments: object) -> None:
+        raise AssertionError("a program is made")
+
+    def refusal(*arguments: str) -> str:
+        result = CliRunner().invoke(
+            launcher.main, ["--model-id", str(DEMO_MODEL), "--hostname", "127.0.0.1", "--port", "0", *arguments])
+        assert result.exit_code == 2, result.output
+        return result.output
+
+    monkeypatch.setattr(programs, "program_of", no_program)
+    monkeypatch.setattr(logs, "configure", lambda level, json_output, has_requests=True: None)
+    term = signal.getsignal(signal.SIGTERM)
+    yield refusal
+    signal.signal(signal.SIGTERM, term)
 
 
 def test_sigterm_drains_the_router_then_ends_the_shards(launch):
@@ -31,12 +63,10 @@ def test_sigterm_drains_the_router_then_ends_the_shards(launch):
         assert_nothing_is_left(run)
 
 
-def test_private_directory_is_private(launch):
-    with launch() as run:
-        run.wait_for(*READY)
-        private, = run.private.iterdir()
-        assert private.stat().st_mode & 0o777 == 0o700
-        assert {path.name for path in private.iterdir()} >= {"shard-0", "shard-1"}
+def test_private_directory_is_private(running):
+    private, = running.private.iterdir()
+    assert private.stat().st_mode & 0o777 == 0o700
+    assert {path.name for path in private.iterdir()} >= {"shard-0", "shard-1"}
 
 
 @pytest.mark.slow
@@ -63,15 +93,17 @@ def test_second_sigint_ends_at_once(launch):
         assert_nothing_is_left(run)
 
 
-def test_dead_router_is_started_again_and_shards_live_on(launch):
-    with launch() as run:
-        run.wait_for(*READY)
-        shards, routers = run.pids("shard"), run.pids("router")
-        os.kill(routers[0], signal.SIGKILL)
-        run.wait_for("router ready", "router ready")
-        assert run.pids("shard") == shards
-        assert run.pids("router") != routers
-        assert "the router was ended by SIGKILL, starting it again" in run.errors
+def test_clients_wait_while_a_router_is_started_again(running):
+    """The launcher holds the socket, and the shards live on. The first new router refuses, as if a file were away."""
+    shards, (router,) = running.pids("shard"), running.pids("router")
+    os.kill(router, signal.SIGKILL)
+    wait_until(lambda: router not in running.pids("router"), lambda: "the router's end")
+    with socket.create_connection(("127.0.0.1", running.port), timeout=10) as client:
+        assert client.recv(10) == b"served"
+    running.wait_for("router refuses", "router ready", "router ready")
+    assert running.pids("shard") == shards
+    assert "the router was ended by SIGKILL, starting it again" in running.errors
+    assert "the router ended with exit code 2, starting it again" in running.errors
 
 
 @pytest.mark.slow
@@ -81,18 +113,6 @@ def test_routers_that_served_may_die_as_often_as_they_like(launch):
         for number in range(2, 9):
             os.kill(run.pids("router")[0], signal.SIGKILL)
             run.wait_for(*["router ready"] * number)
-
-
-def test_router_that_is_stopped_is_found_by_its_silence(launch):
-    """However small the time for a step, one for the router to be held up stays: here 1.5 s."""
-    with launch("--step-timeout", "1") as run:
-        run.wait_for(*READY)
-        shards, (router,) = run.pids("shard"), run.pids("router")
-        os.kill(router, signal.SIGSTOP)
-        run.wait_for("router ready", "router ready")
-        assert router not in run.pids("router")
-        assert run.pids("shard") == shards
-        assert re.search(r" the router has given no sign of life for 1\.[5-9] s, starting it again\n", run.errors)
 
 
 @pytest.mark.slow
@@ -113,25 +133,6 @@ def test_sighup_is_for_routers_that_know_it(launch, tmp_path):
         run.process.send_signal(signal.SIGHUP)
         run.wait_for("router SIGHUP")
         assert run.events.count("router dawdles") == 1
-
-
-def test_router_that_has_served_is_tried_again_when_it_refuses(launch):
-    """A file may be away for a while."""
-    with launch(router="forgets") as run:
-        run.wait_for(*READY)
-        os.kill(run.pids("router")[0], signal.SIGKILL)
-        run.wait_for("router refuses", "router ready", "router ready")
-        assert "the router ended with exit code 2, starting it again" in run.errors
-
-
-def test_clients_wait_while_a_router_is_started_again(launch):
-    """The launcher holds the socket."""
-    with launch(router="listens") as run:
-        run.wait_for(*READY)
-        os.kill(run.pids("router")[0], signal.SIGKILL)
-        wait_until(lambda: not run.pids("router"), lambda: "the router's end")
-        with socket.create_connection(("127.0.0.1", run.port), timeout=10) as client:
-            assert client.recv(10) == b"served"
 
 
 def test_shard_that_cannot_load_ends_all_and_its_words_are_printed_once(launch):
@@ -168,8 +169,9 @@ def test_children_end_when_the_launcher_is_killed(launch):
         run.wait_for_no_child()
 
 
-@pytest.mark.parametrize("is_there", [True, False])
-def test_sockets_in_a_given_folder(launch, tmp_path, is_there):
+@pytest.mark.parametrize("is_there", [pytest.param(True, marks=pytest.mark.slow), False])
+def test_sockets_in_a_given_folder(launch, refusal, tmp_path, is_there):
+    """No other server takes the folder."""
     folder = tmp_path / "uds"
     if is_there:
         folder.mkdir(0o700)
@@ -179,44 +181,21 @@ def test_sockets_in_a_given_folder(launch, tmp_path, is_there):
         run.wait_for(*READY)
         assert (folder / "shard-1").is_socket()
         assert folder.stat().st_mode & 0o777 == 0o700
+        assert f"Invalid argument: `shard_uds_path`: {folder} is in use by another server\n" in \
+            refusal("--shard-uds-path", str(folder))
+        os.kill(run.pids("shard-0")[0], signal.SIGKILL)
+        run.wait_for(*READY, "shard-0 ready", "shard-1 ready")
+        assert (folder / "shard-0").is_socket()
         run.process.send_signal(signal.SIGTERM)
         assert run.process.wait(20) == 0
     assert folder.exists() == is_there
     assert not list(tmp_path.glob("uds/*"))
 
 
-def test_two_servers_do_not_share_a_folder(launch, tmp_path):
-    with launch("--shard-uds-path", str(tmp_path / "uds")) as run:
-        run.wait_for(*READY)
-        second = run.again()
-        assert second.wait(20) == 2
-        assert f"Invalid argument: `shard_uds_path`: {tmp_path}/uds is in use by another server\n" in run.errors
-        assert (tmp_path / "uds/shard-0").is_socket()
-        os.kill(run.pids("shard-0")[0], signal.SIGKILL)
-        run.wait_for(*READY, "shard-0 ready", "shard-1 ready")
-
-
-def test_folder_that_others_may_enter_is_refused(launch, tmp_path):
+def test_folder_that_others_may_enter_is_refused(refusal, tmp_path):
     (tmp_path / "uds").mkdir(0o755)
-    with launch("--shard-uds-path", str(tmp_path / "uds")) as run:
-        assert run.process.wait(20) == 2
-        assert f"Invalid argument: `shard_uds_path`: {tmp_path}/uds must be a folder of yours that nobody else may " \
-               "enter (mode 0700), or not exist yet\n" in run.errors
-        assert_nothing_is_left(run)
-
-
-def test_folder_that_is_removed_is_made_again(launch):
-    with launch() as run:
-        run.wait_for(*READY)
-        private, = run.private.iterdir()
-        shutil.rmtree(private)
-        os.kill(run.pids("shard-0")[0], signal.SIGKILL)
-        run.wait_for(*READY, "shard-0 ready", "shard-1 ready")
-        assert (private / "shard-0").is_socket()
-        assert private.stat().st_mode & 0o777 == 0o700
-        run.process.send_signal(signal.SIGTERM)
-        assert run.process.wait(20) == 0
-        assert_nothing_is_left(run)
+    assert f"Invalid argument: `shard_uds_path`: {tmp_path}/uds must be a folder of yours that nobody else may " \
+           "enter (mode 0700), or not exist yet\n" in refusal("--shard-uds-path", str(tmp_path / "uds"))
 
 
 @pytest.mark.slow
@@ -235,45 +214,43 @@ def test_folder_that_cannot_be_made_again_lets_requests_fail(launch, tmp_path):
         assert run.pids() == []
 
 
-@pytest.mark.parametrize("name", ["port", "grpc_port", "master_port"])
-def test_port_in_use_is_refused_before_anything_starts(launch, name):
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
+def test_port_in_use_is_refused_before_anything_starts(launch):
+    with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        with launch(f"--{name.replace('_', '-')}", str(port)) as run:
+        with launch("--port", str(port)) as run:
             assert run.process.wait(20) == 2
-            address = "localhost" if name == "master_port" else "127.0.0.1"
-            assert f"Invalid argument: `{name}`: cannot listen on {address} port {port}: Address already in use" \
+            assert f"Invalid argument: `port`: cannot listen on 127.0.0.1 port {port}: Address already in use" \
                 in run.errors
             assert run.events == []
 
 
-def test_long_socket_path_is_refused(launch):
-    with launch("--shard-uds-path", "/tmp/" + "x" * 102) as run:
-        assert run.process.wait(20) == 2
-        assert "`shard_uds_path`: 115 bytes are too many for a socket's path: /tmp/xxx" in run.errors
+@pytest.mark.parametrize(("name", "address"), [("grpc_port", "127.0.0.1"), ("master_port", "localhost")])
+def test_other_ports_in_use_are_refused(refusal, name, address):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        assert f"Invalid argument: `{name}`: cannot listen on {address} port {port}: Address already in use" in \
+            refusal(f"--{name.replace('_', '-')}", str(port), "--num-shard", "2")
 
 
-def test_missing_file_is_named(launch, tmp_path):
+def test_long_socket_path_is_refused(refusal):
+    assert "`shard_uds_path`: 115 bytes are too many for a socket's path: /tmp/xxx" in \
+        refusal("--shard-uds-path", "/tmp/" + "x" * 102)
+
+
+def test_missing_file_is_named(refusal, tmp_path):
     (tmp_path / "config.json").touch()
-    with launch("--model-id", str(tmp_path)) as run:
-        assert run.process.wait(20) == 2
-        assert f"Invalid argument: `model_id`: {Path(tmp_path)} has no file tokenizer.json" in run.errors
+    assert f"Invalid argument: `model_id`: {tmp_path} has no file tokenizer.json" in \
+        refusal("--model-id", str(tmp_path))
 
 
-def test_the_key_is_in_no_command_line_and_in_no_log(launch):
-    with launch(api_key="s3cret") as run:
-        run.wait_for(*READY)
-        told = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in (run.process.pid, *run.pids())]
-        assert len(told) == 4
-        assert not any(b"s3cret" in line for line in told)
-        assert b"API_KEY=s3cret" in Path(f"/proc/{run.pids('router')[0]}/environ").read_bytes()
-        assert "s3cret" not in run.errors
+def test_the_key_is_in_no_command_line_and_in_no_log(running):
+    told = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in (running.process.pid, *running.pids())]
+    assert len(told) == 4
+    assert not any(b"s3cret" in line for line in told)
+    assert b"API_KEY=s3cret" in Path(f"/proc/{running.pids('router')[0]}/environ").read_bytes()
+    assert "s3cret" not in running.errors
 
 
-def test_certificate_that_cannot_be_read_is_named_before_anything_starts(launch):
-    with launch("--ssl-certfile", "/no/cert.pem", "--ssl-keyfile", "/no/key.pem") as run:
-        assert run.process.wait(20) == 2
-        assert "Invalid argument: `ssl_certfile`: cannot read /no/cert.pem: No such file or directory" in run.errors
-        assert run.events == []
+def test_certificate_that_cannot_be_read_is_named_before_anything_starts(refusal):
+    assert "Invalid argument: `ssl_certfile`: cannot read /no/cert.pem: No such file or directory" in \
+        refusal("--ssl-certfile", "/no/cert.pem", "--ssl-keyfile", "/no/key.pem")

@@ -75,6 +75,14 @@ def test_libraries_have_no_say_in_the_details(configure, monkeypatch):
         logging.getLogger("penstock").setLevel(before[1])
 
 
+def test_a_shard_s_line_names_its_model_where_there_are_several() -> None:
+    line = shard_log.TextFormatter(1).format(record())
+    assert shard_log.TextFormatter(1, "chat").format(record()).partition(" ")[2] == line.partition(" ")[2].replace(
+        "shard-1:", "shard-1 of chat:")
+    assert ',"rank":1,"model":"chat"' in shard_log.JsonFormatter(1, "chat").format(record())
+    assert "model" not in shard_log.JsonFormatter(1).format(record())
+
+
 @pytest.mark.parametrize("changes", [{}, {"msg": "no %s", "args": ("model-\udcff",)}], ids=["a line", "not UTF-8"])
 def test_every_process_writes_json_without_spaces(changes):
     """So that one search finds the lines of a level, whoever wrote them."""

@@ -25,7 +25,9 @@ def run(command: list[str], tmp_path: Path, *flags: str) -> subprocess.Completed
                           capture_output=True, check=False, timeout=60)
 
 
-@pytest.mark.parametrize("mount", ["true", FULL, NO_MORE_FILES], ids=["read-only", "full", "no more files"])
+@pytest.mark.parametrize("mount", [
+    pytest.param("true", id="read-only"), pytest.param(FULL, id="full"),
+    pytest.param(NO_MORE_FILES, id="no more files", marks=pytest.mark.every_case)])
 def test_sockets_need_a_folder(tmp_path: Path, mount: str) -> None:
     result = run(namespaces.read_only(mount.format(tmp_path)), tmp_path)
     assert result.returncode == 2
@@ -36,7 +38,8 @@ def test_sockets_need_a_folder(tmp_path: Path, mount: str) -> None:
 
 
 @pytest.mark.parametrize(("mount", "reason"), [
-    ("true", "Read-only file system"), (NO_MORE_FILES, "No space left on device")], ids=["read-only", "no more files"])
+    pytest.param("true", "Read-only file system", id="read-only", marks=pytest.mark.every_case),
+    pytest.param(NO_MORE_FILES, "No space left on device", id="no more files")])
 def test_given_folder_that_cannot_be_made(tmp_path: Path, mount: str, reason: str) -> None:
     result = run(namespaces.read_only(mount.format(tmp_path)), tmp_path, "--shard-uds-path", str(tmp_path / "uds"))
     assert result.returncode == 2

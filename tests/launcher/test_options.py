@@ -30,25 +30,35 @@ OTHERWISE = {
     "--api-key": (),                # several keys are possible
     "--shard-uds-path": None,       # a private directory
     "--master-port": None,          # a file in it
+    "--max-client-batch-size": None,  # 4, or more texts of a model that makes vectors or scores
     "--usage-stats": "off",
     "--cuda-graphs": None,          # TGI's sizes, and larger ones as far as the batch can grow
 }
 OF_ITS_SERVER = {"--num-shard": 1, "--speculate": 0, "--watermark-gamma": 0.5, "--watermark-delta": 2.0}
 """What TGI's launcher leaves to its server."""
-ADDED = {"--reasoning-parser": "auto",
+ADDED = {"--reasoning-parser": "auto", "--task": "auto",
          "--activations": None, "--model-impl": "auto", "--device": "auto", "--deterministic": False,
          "--kv-memory": None, "--block-size": 16, "--threads": None,
          "--pipeline-depth": None, "--pipeline-parallel-size": 1,
          "--step-timeout": 60, "--max-shard-downtime": 120, "--poison-memory": 600,
-         "--startup-timeout": 120, "--grpc-port": None, "--api-workers": 1,
-         "--strict-streaming-errors": False, "--tgi-openai-routes": False, "--no-request-logs": False,
-         "--vllm-metrics": False, "--allow-priorities": False, "--trust-request-chat-template": False,
-         "--data-dir": None, "--database-url": None,
+         "--startup-timeout": 120, "--models": None, "--model-repository": None, "--max-model-memory": None,
+         "--max-load-wait": 120, "--model-keep-alive": 300, "--keep-weights": None, "--grpc-port": None,
+         "--api-workers": 1, "--strict-streaming-errors": False, "--tgi-openai-routes": False,
+         "--no-request-logs": False, "--vllm-metrics": False, "--triton-metrics": False, "--allow-priorities": False,
+         "--trust-request-chat-template": False,
+         "--data-dir": None, "--database-url": None, "--response-cache": None, "--response-cache-size": 256_000_000,
+         "--response-cache-age": 3600, "--response-cache-shared": False,
+         "--output-checks": None, "--receipt-key": None,
+         "--request-log": None, "--request-log-content": "hashes", "--request-log-redact": (),
+         "--request-log-sample": 1.0, "--request-log-rotate": None,
          "--ssl-certfile": None,
          "--ssl-keyfile": None, "--api-key-file": None, "--metrics-key": (), "--max-adapter-memory": 2**30,
          "--allow-runtime-adapters": False, "--draft-model-id": None, "--groups": None,
          "--tool-call-parser": "auto", "--shard-tls-ca": None,
          "--shard-tls-cert": None, "--shard-tls-key": None, "--shard-tls-name": "penstock-shard"}
+OF_TEI = {"--pooling": None, "--default-prompt-name": None, "--default-prompt": None, "--max-batch-tokens": None,
+          "--max-batch-requests": None, "--auto-truncate": False}
+"""Those by which Text Embeddings Inference has it."""
 SHORT = {"--port": "-p", "--graceful-termination-timeout": "-g", "--env": "-e"}
 
 BY_FLAG = {option.opts[0]: option for option in OPTIONS}
@@ -56,7 +66,7 @@ UNSUPPORTED = {flag: option for flag, option in BY_FLAG.items() if isinstance(op
 
 
 def test_every_option_of_tgi_is_known_and_no_more():
-    assert set(BY_FLAG) == set(TGI) | set(ADDED)
+    assert set(BY_FLAG) == set(TGI) | set(ADDED) | set(OF_TEI)
 
 
 def test_defaults_are_those_of_tgi(monkeypatch):
@@ -70,8 +80,9 @@ def test_defaults_are_those_of_tgi(monkeypatch):
 
 def test_added_options_are_marked_and_have_their_defaults():
     values = main.make_context("launcher", []).params
-    assert {flag: values[BY_FLAG[flag].name] for flag in ADDED} == ADDED
-    assert {flag for flag, option in BY_FLAG.items() if (option.help or "").startswith("Penstock: ")} == set(ADDED)
+    for start, added in (("Penstock: ", ADDED), ("TEI's", OF_TEI)):
+        assert {flag: values[BY_FLAG[flag].name] for flag in added} == added
+        assert {flag for flag, option in BY_FLAG.items() if (option.help or "").startswith(start)} == set(added)
 
 
 @pytest.mark.parametrize("flag", sorted(BY_FLAG))

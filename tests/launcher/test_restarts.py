@@ -2,8 +2,10 @@
 
 import os
 import re
+import shutil
 import signal
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -13,9 +15,13 @@ from tests.launcher.test_lifecycle import READY, assert_nothing_is_left
 
 def wait_for_new_shards(run: Launch, old: list[int]) -> None:
     """Two that listen, and none of the old."""
-    run.wait_for(*READY, "shard-0 ready", "shard-1 ready")
-    assert len(run.pids("shard")) == 2
-    assert not set(run.pids("shard")) & set(old)
+    wait_until(lambda: len(pids := run.who_noted("shard", "ready")) == 2 and not pids & set(old),
+               lambda: f"new shards; events {run.events}; stderr:\n{run.errors}")
+
+
+def wait_for_answers(run: Launch) -> None:
+    """Until each shard has given the launcher two, which has read the first."""
+    wait_until(lambda: len(run.who_noted("shard", "told 0 of 0")) == 2, lambda: f"answers; events {run.events}")
 
 
 def end(run: Launch) -> None:
@@ -29,44 +35,88 @@ def send(run: Launch, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-@pytest.mark.parametrize(("shard", "flags"), [
-    ("1", []), *(pytest.param(shard, flags, marks=pytest.mark.slow)
-                 for shard, flags in [("0", []), ("1", ["--master-port", "29500"])])])
-def test_dead_shard_takes_the_other_with_it_and_leaves_the_router(launch, shard, flags):
-    with launch(*flags) as run:
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launch]:
+    """One that loses shards again and again, and then ends as if it had not."""
+    with Launch(tmp_path_factory.mktemp("running"), (), {}) as run:
         run.wait_for(*READY)
-        shards, router = run.pids("shard"), run.pids("router")
-        os.kill(run.pids(f"shard-{shard}")[0], signal.SIGKILL)
-        wait_for_new_shards(run, shards)
-        assert run.pids("router") == router
-        assert f"shard {shard} was ended by SIGKILL, starting all shards again" in run.errors
-        private, = run.private.iterdir()
-        assert {path.name for path in private.iterdir()} == \
-            {"shard-0", "shard-1"} | (set() if flags else {"meet-1-0", "meet-1-1"})
+        yield run
         end(run)
 
 
-def test_shard_that_is_stopped_is_found_by_its_silence(launch):
-    with launch("--step-timeout", "1") as run:
-        run.wait_for(*READY, "shard-0 told 0 of 0", "shard-1 told 0 of 0")
-        shards, router = run.pids("shard"), run.pids("router")
-        os.kill(run.pids("shard-1")[0], signal.SIGSTOP)
-        wait_for_new_shards(run, shards)
-        assert run.pids("router") == router
-        assert re.search(r" shard 1 has not answered for \d+\.\d s, starting all shards again\n", run.errors)
+@pytest.fixture(scope="module")
+def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launch]:
+    """One for which a second is a long time."""
+    with Launch(tmp_path_factory.mktemp("impatient"), ("--step-timeout", "1"), {}) as run:
+        run.wait_for(*READY)
+        yield run
         end(run)
 
 
-def test_shard_whose_socket_is_removed_is_started_again(launch):
+def lose(run: Launch, shard: str) -> set[str]:
+    """Kills a shard; returns the names in the private folder once all are there anew."""
+    shards, router = run.pids("shard"), run.pids("router")
+    os.kill(run.pids(f"shard-{shard}")[0], signal.SIGKILL)
+    wait_for_new_shards(run, shards)
+    assert run.pids("router") == router
+    assert f"shard {shard} was ended by SIGKILL, starting all shards again" in run.errors
+    private, = run.private.iterdir()
+    return {path.name for path in private.iterdir()}
+
+
+@pytest.mark.parametrize("shard", ["1", pytest.param("0", marks=pytest.mark.slow)])
+def test_dead_shard_takes_the_other_with_it_and_leaves_the_router(running, shard):
+    before = lose(running, shard)
+    names = lose(running, shard)
+    assert names >= {"shard-0", "shard-1"}
+    assert [name[-2:] for name in sorted(names - before)] == ["-0", "-1"]  # files by which they meet
+    assert len(names) == 4
+
+
+@pytest.mark.slow
+def test_shards_that_meet_at_a_port_leave_no_files(launch):
+    with launch("--master-port", "29500") as run:
+        run.wait_for(*READY)
+        assert lose(run, "1") == {"shard-0", "shard-1"}
+        end(run)
+
+
+def test_shard_whose_socket_is_removed_is_started_again(running):
     """Who is connected can go on, but the next router could not connect."""
-    with launch() as run:
-        run.wait_for(*READY, "shard-0 told 0 of 0", "shard-1 told 0 of 0")
-        shards, (private,) = run.pids("shard"), run.private.iterdir()
-        (private / "shard-1").unlink()
-        wait_for_new_shards(run, shards)
-        assert "shard 1 has lost its socket, for the file was removed, starting all shards again" in run.errors
-        assert (private / "shard-1").is_socket()
-        end(run)
+    wait_for_answers(running)
+    shards, (private,) = running.pids("shard"), running.private.iterdir()
+    (private / "shard-1").unlink()
+    wait_for_new_shards(running, shards)
+    assert "shard 1 has lost its socket, for the file was removed, starting all shards again" in running.errors
+    assert (private / "shard-1").is_socket()
+
+
+def test_folder_that_is_removed_is_made_again(running):
+    wait_for_answers(running)
+    shards, (private,) = running.pids("shard"), running.private.iterdir()
+    shutil.rmtree(private)
+    wait_for_new_shards(running, shards)
+    assert (private / "shard-0").is_socket()
+    assert private.stat().st_mode & 0o777 == 0o700
+
+
+def test_shard_that_is_stopped_is_found_by_its_silence(impatient):
+    wait_for_answers(impatient)
+    shards, router = impatient.pids("shard"), impatient.pids("router")
+    os.kill(impatient.pids("shard-1")[0], signal.SIGSTOP)
+    wait_for_new_shards(impatient, shards)
+    assert impatient.pids("router") == router
+    assert re.search(r" shard 1 has not answered for \d+\.\d s, starting all shards again\n", impatient.errors)
+
+
+def test_router_that_is_stopped_is_found_by_its_silence(impatient):
+    """However small the time for a step, one for the router to be held up stays: here 1.5 s."""
+    shards, (router,) = impatient.pids("shard"), impatient.pids("router")
+    os.kill(router, signal.SIGSTOP)
+    wait_until(lambda: bool(impatient.who_noted("router", "ready") - {router}), lambda: f"it; {impatient.errors}")
+    assert router not in impatient.pids("router")
+    assert impatient.pids("shard") == shards
+    assert re.search(r" the router has given no sign of life for 1\.[5-9] s, starting it again\n", impatient.errors)
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ from penstock.system.arguments import InvalidArgument
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those for addresses at which nobody listens."""
-    monkeypatch.setattr(known_groups, "ASK_SECONDS", 2.0)
+    monkeypatch.setattr(known_groups, "ASK_SECONDS", 1.0)
 
 
 class Shard:

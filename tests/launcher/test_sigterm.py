@@ -101,8 +101,9 @@ def test_it_is_heard_while_python_waits_for_a_library() -> None:
 
 
 def test_it_leaves_no_folder_behind(tmp_path: Path) -> None:
-    code = ("import signal; from penstock.launcher import entry, launch; "
-            "launch.shard_memories = lambda count: (print('waits', flush=True), signal.pause()); entry.launcher()")
+    code = ("import signal; from penstock.launcher import entry, placed_model; "
+            "placed_model.shard_memories = lambda count: (print('waits', flush=True), signal.pause()); "
+            "entry.launcher()")
     argv = [sys.executable, "-c", code, "--model-id", str(DEMO_MODEL), "--port", "0"]
     with running(argv, TMPDIR=str(tmp_path)) as process:
         assert process.stdout is not None

@@ -17,6 +17,7 @@ from penstock.launcher.group import GroupKeeper, Loss
 from penstock.launcher.launch import launch
 from penstock.launcher.processes import Cause, Program
 from penstock.launcher.routers import OwnRouters
+from penstock.launcher.served_models import ServedModels
 from penstock.launcher.supervisor import Supervisor
 from penstock.router.notices import NoticePipe
 from penstock.system.arguments import InvalidArgument
@@ -61,7 +62,7 @@ async def test_router_that_cannot_be_started_is_a_useless_one(
 async def test_no_router_is_started_for_a_group_that_is_given_up(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(routers, "BACKOFF_SECONDS", (1.0,) * 4)
+    monkeypatch.setattr(routers, "BACKOFF_SECONDS", (0.3,) * 4)
     waits = asyncio.Event()
 
     def see(record: logging.LogRecord) -> bool:
@@ -93,7 +94,7 @@ async def test_each_process_of_a_router_has_the_time_to_tell_that_a_group_is_giv
             await asyncio.sleep(0.01)
         return Loss([Cause("shard 0", "is lost")], has_stepped=False, is_refusal=False, is_from_outside=False)
 
-    assert await supervise(router("quick", 0.5), give_up, router("slow", 1.0)) == 1
+    assert await supervise(router("quick", 0.1), give_up, router("slow", 0.4)) == 1
     assert names("told") == {"quick told", "slow told"}
 
 
@@ -112,7 +113,7 @@ def test_sighup_is_ignored_while_the_model_is_sought(
     before = signal.getsignal(signal.SIGHUP)
     try:
         with pytest.raises(InvalidArgument, match="no such model"):
-            launch(parse("--api-key-file", str(keys), "--hostname", "127.0.0.1", "--port", "0"))
+            launch(ServedModels(parse("--api-key-file", str(keys), "--hostname", "127.0.0.1", "--port", "0")))
     finally:
         signal.signal(signal.SIGHUP, before)
     assert found == [signal.SIG_IGN]

@@ -27,6 +27,8 @@ ALWAYS = "always"
 BY_SHARD = "always, or the shard says otherwise"
 """Of an option whose effect the device decides, or the checkpoint: tests/shard/startup/test_load.py and
 tests/shard/models/test_quantization.py have what the shard says."""
+BY_ROUTER = "always, or the router says otherwise"
+"""Of an option of texts that vectors and scores are made of: tests/router/test_parts.py has what the router says."""
 TOLD = "--{} has no effect: "
 
 
@@ -53,6 +55,7 @@ OF_MODEL: dict[str, Acts] = {
     "speculate": ALWAYS, "graceful_termination_timeout": ALWAYS, "otlp_endpoint": ALWAYS,
     "num_shard": ALWAYS, "pipeline_parallel_size": ALWAYS, "device": ALWAYS, "threads": ALWAYS, "step_timeout": ALWAYS,
     "startup_timeout": ALWAYS, "json_output": ALWAYS, "env": ALWAYS,
+    "task": BY_SHARD, "pooling": BY_SHARD,
     "max_batch_size": Idle("--max-batch-size 64 --max-batch-prefill-tokens 64", TOLD.format("max-batch-size") +
                            "a step of --max-batch-prefill-tokens 64 has room for fewer sequences"),
     "revision": Idle("--revision x", TOLD.format("revision") + f"{MODEL} is on this machine, and read as it is"),
@@ -75,11 +78,31 @@ SERVE: dict[str, Acts] = OF_MODEL | TLS | dict.fromkeys((
     "max_total_tokens", "max_concurrent_requests", "max_best_of", "max_stop_sequences", "max_top_n_tokens",
     "max_client_batch_size", "payload_limit", "enable_prefill_logprobs", "disable_grammar_support", "hostname", "port",
     "grpc_port", "validation_workers", "api_workers", "strict_streaming_errors", "tgi_openai_routes", "api_key",
-    "vllm_metrics", "api_key_file", "metrics_key", "max_shard_downtime", "poison_memory", "no_request_logs",
+    "vllm_metrics", "triton_metrics", "api_key_file", "metrics_key", "max_shard_downtime", "poison_memory",
+    "no_request_logs",
     "shard_uds_path", "groups", "allow_priorities", "trust_request_chat_template", "tool_call_parser",
-    "reasoning_parser"), ALWAYS) | {
+    "reasoning_parser", "receipt_key", "output_checks"), ALWAYS) | {
+    "models": Idle("--models /a", "`model_id` and `models` can't be given together"),
+    "model_repository": Idle("--model-repository /a", "`model_id` and `model_repository` can't be given together"),
+    **{name: Idle(f"--{name.replace('_', '-')} 5", TOLD.format(name.replace("_", "-")) + "without --models or")
+       for name in ("max_model_memory", "max_load_wait", "model_keep_alive", "keep_weights")},
+    "auto_truncate": BY_ROUTER, "default_prompt": BY_ROUTER,
+    "default_prompt_name": Idle("--default-prompt-name a --default-prompt b", "`default_prompt_name` can't be given"),
+    "max_batch_tokens": Idle("--max-batch-tokens 5 --max-batch-prefill-tokens 5", "can't be given together"),
+    "max_batch_requests": Idle("--max-batch-requests 5 --max-batch-size 5", "can't be given together"),
     "data_dir": Idle("--data-dir /a --database-url postgresql://b", "`data_dir` and `database_url` can't be given"),
     "database_url": Idle("--database-url postgresql://b --data-dir /a", "`data_dir` and `database_url` can't be"),
+    "response_cache": Idle("--response-cache sqlite", "`response_cache` sqlite needs a `data_dir`"),
+    "response_cache_size": Idle("--response-cache-size 1GB", TOLD.format("response-cache-size") +
+                                "no answers are kept without --response-cache"),
+    "response_cache_age": Idle("--response-cache-age 60", TOLD.format("response-cache-age") +
+                               "no answers are kept without --response-cache"),
+    "response_cache_shared": Idle("--response-cache-shared", TOLD.format("response-cache-shared") +
+                                  "no answers are kept without --response-cache"),
+    "request_log": Idle("--request-log sqlite", "`request_log` sqlite needs a `data_dir`"),
+    **{f"request_log_{name}": Idle(f"--request-log-{name} {value}", TOLD.format(f"request-log-{name}") +
+                                   "no records are written without --request-log")
+       for name, value in (("content", "none"), ("redact", "x"), ("sample", "0.5"), ("rotate", "1MB"))},
     "max_input_length": Idle("--max-input-length 5 --max-input-tokens 5", "Please define only `max_input_tokens`"),
     "max_adapter_memory": Idle("--max-adapter-memory 1GiB", TOLD.format("max-adapter-memory") +
                                "there are no adapters without --lora-adapters or --allow-runtime-adapters"),
@@ -107,18 +130,34 @@ QUANTIZE: dict[str, Acts] = {
     "percentile": Idle("--percentile 99", "--percentile 99 is for --calibrator percentile"),
 }
 BENCH_SERVE: dict[str, Acts] = dict.fromkeys((
-    "url", "api", "is_streamed", "api_key", "prompts", "tokenizer", "requests", "output_tokens", "ignore_eos", "limits",
-    "fields", "seed", "warm_up", "timeout", "json_file", "picture_file"), ALWAYS) | {
+    "url", "api", "is_streamed", "api_key", "scenario", "tokenizer", "requests", "ignore_eos", "limits", "fields",
+    "seed", "warm_up", "timeout", "json_file", "picture_file"), ALWAYS) | {
+    "prompts": Idle(f"--prompts {__file__} --scenario lecture", "--scenario and --prompts exclude each other"),
+    "output_tokens": Idle("--output-tokens 5 --scenario lecture", "--scenario and --output-tokens exclude each other"),
     "model": Idle("--model x", "--model: the routes of --api tgi name no model"),
     "random_tokens": Idle(f"--random 5 --prompts {__file__}", "--prompts and --random exclude each other"),
     "concurrency": Idle("--concurrency 1 --rate 1", "--concurrency and --rate exclude each other"),
     "rate": Idle("--rate 1 --concurrency 1", "--concurrency and --rate exclude each other"),
+}
+PLAN: dict[str, Acts] = dict.fromkeys(("model", "dtype", "quantize", "kv_cache_dtype", "num_shard", "measure", "rate",
+                                       "as_json", "picture_file"), ALWAYS) | {
+    "machines": Idle("--measure --machine p5.4xlarge", "--machine is not for --measure"),
+    "reach": Idle("--measure --reach 0.5", "--reach is not for --measure"),
+    "price": Idle("--price 1", "--price is for --measure"),
+    **{name: Idle(f"{option} {value}", f"{option} is for --rate") for name, option, value in (
+        ("prompt", "--prompt-tokens", "5"), ("answer", "--answer-tokens", "5"), ("varied", "--varied", ""),
+        ("requests", "--requests", "50"), ("first_token", "--target-first-token", "2"),
+        ("percent", "--percentile", "50"), ("max_batch_size", "--max-batch-size", "8"))},
+    "revision": Idle("--revision x", f"--revision x: {MODEL} is on this machine, and read as it is"),
 }
 COMMANDS: dict[str, dict[str, Acts]] = {
     "serve": SERVE,
     "group": GROUP,
     "run-batch": RUN_BATCH,
     "quantize": QUANTIZE,
+    "plan": PLAN,
+    "replay": {**dict.fromkeys(("file", "url", "is_verified", "key", "speed", "api_key"), ALWAYS),
+               "clients": Idle("--speed 2 --clients 3", "--clients is for requests that are sent as soon as")},
     "convert": {"model": ALWAYS, "out": ALWAYS},
     "download": {name: OF_MODEL[name] for name in ("model_id", "revision", "huggingface_hub_cache")},
     "health": dict.fromkeys(("port", "hostname", "ssl_certfile", "timeout"), ALWAYS),
@@ -127,10 +166,13 @@ COMMANDS: dict[str, dict[str, Acts]] = {
     "roll": {"groups": ALWAYS, "restart": ALWAYS, "timeout": ALWAYS, "dry_run": ALWAYS, **OF_COMMANDS_TLS},
     "tune": dict.fromkeys(("model_id", "num_shard", "dtype", "device", "deterministic", "max_rows"), ALWAYS),
     "detect-watermark": dict.fromkeys(("model_id", "file", "gamma", "as_json"), ALWAYS),
+    "models list": dict.fromkeys(("url", "api_key", "as_json"), ALWAYS),
+    **{f"models {name}": dict.fromkeys(("url", "api_key", "model"), ALWAYS) for name in ("load", "unload")},
+    "models alias": dict.fromkeys(("url", "api_key", "alias", "targets", "shadows"), ALWAYS),
     "ray serve": {"file": ALWAYS, "wait": ALWAYS},
     "ray status": {"name": ALWAYS, "address": ALWAYS, "as_json": ALWAYS},
     "ray down": {"name": ALWAYS, "address": ALWAYS},
-    "bench serve": BENCH_SERVE,
+    **dict.fromkeys(("bench serve", "bench load"), BENCH_SERVE),
     "bench engine": dict.fromkeys(("model", "threads", "rounds", "sequences", "prompt", "new", "prefill", "is_sampled",
                                    "quantize", "beside", "checkout", "transformers", "vllm", "policies"), ALWAYS) | {
         "gap": Idle("--gap 0.1", "--gap is for --policy"), "json_file": Idle("--json x", "--json is for --policy"),
@@ -138,17 +180,31 @@ COMMANDS: dict[str, dict[str, Acts]] = {
         "gguf": Idle(f"--gguf {__file__}", "--gguf is for --llama, which reads it")},
     "bench offline": dict.fromkeys(("model", "threads", "rounds", "number", "batch", "prompt", "new", "transformers",
                                     "vllm"), ALWAYS),
+    "bench hits": dict.fromkeys(("url", "number", "tokens", "api_key"), ALWAYS),
+    "bench loads": dict.fromkeys(("model", "flags", "streaming_model", "streams", "loads", "rounds", "keep_weights",
+                                  "file"), ALWAYS),
+    "bench plan": dict.fromkeys(("model", "step_seconds", "prompt", "answer", "rate", "clients", "requests", "rounds",
+                                 "within"), ALWAYS) | {
+        "flags": Idle("--flag=--threads=1 --step-seconds 0.1", "--flag is not for --step-seconds")},
     "bench turns": {"parts": ALWAYS, "flags": ALWAYS,
                     "rounds": Idle("cache --rounds 3", "--rounds is for first and parsers")},
+    "bench embed": dict.fromkeys(("model", "threads", "formats", "rounds", "number", "longest", "compared", "seed",
+                                  "json_file", "peers"), ALWAYS) | {
+        "llama": Idle("--llama /tmp", "--llama needs --gguf"),
+        "gguf": Idle(f"--gguf {__file__}", "--gguf is for --llama, which reads it")},
     "bench kernels attention": {"threads": ALWAYS, "rounds": ALWAYS},
+    "bench kernels encoder": dict.fromkeys(("threads", "rounds", "stored", "layers", "hidden", "heads", "inner"),
+                                           ALWAYS),
     "bench kernels linear": dict.fromkeys(("rows", "threads", "rounds", "contenders", "dtype", "hidden", "layers",
                                            "heads", "kv_heads", "head_size", "inner", "vocab"), ALWAYS),
     "bench kernels sampling": dict.fromkeys(("rows", "vocabulary", "threads", "history", "seconds"), ALWAYS),
 }
 NEEDED = {"serve": [MODEL], "group": [MODEL, "--listen", "127.0.0.1:4000"],
-          "run-batch": [MODEL, "-i", "in", "-o", "out"], "quantize": [MODEL, "out"],
+          "run-batch": [MODEL, "-i", "in", "-o", "out"], "quantize": [MODEL, "out"], "plan": [MODEL], "bench plan": [],
+          "replay": [__file__],
           "download": [MODEL], "drain": ["127.0.0.1:4000"], "roll": ["--groups", "127.0.0.1:4000", "--restart", "x"],
-          "bench serve": [], "bench engine": [MODEL], "bench turns": []}
+          "bench serve": [], "bench load": [], "bench engine": [MODEL], "bench turns": [], "bench hits": [],
+          "bench embed": [MODEL]}
 """The arguments without which a command does not get as far."""
 
 

@@ -1,7 +1,8 @@
-"""Write `docs/models.md`."""
+"""Write `docs/models.md`; with the argument `encoders` their part alone, and leave the rest as it is."""
 
 import os
 import re
+import sys
 from datetime import date
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import transformers
 
 from penstock.kernels import dispatch
 from tests.family_models import FAMILY_MODELS
+from tests.models import encoders
 from tests.models.measure import measure
-from tests.models.table import PAGE, native_rows, render
+from tests.models.table import PAGE, native_rows, parse, render
 
 
 def setting() -> str:
@@ -23,7 +25,11 @@ def setting() -> str:
 
 
 def main() -> None:
-    PAGE.write_text(render(list(native_rows(measure(tuple(FAMILY_MODELS)))), setting()))
+    if sys.argv[1:] == ["encoders"]:
+        decoders, measured_on = parse(PAGE.read_text())
+    else:
+        decoders, measured_on = list(native_rows(measure(tuple(FAMILY_MODELS)))), setting()
+    PAGE.write_text(render(decoders, list(encoders.rows(encoders.measure())), measured_on))
 
 
 if __name__ == "__main__":               # for the processes that measure import this, too

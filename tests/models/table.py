@@ -7,6 +7,7 @@ from itertools import groupby
 
 from penstock.shard.models.rounding_methods import ROUNDINGS
 from tests.known_checkpoints import KNOWN
+from tests.models import encoders
 from tests.models.measure import Found
 from tests.models.quantised import METHODS
 from tests.paths import ROOT
@@ -32,7 +33,7 @@ numbers are as old as the page. What is so today is tested anew by `tests/shard/
 
 {_SETTING}{{setting}}.
 
-- *by*: what computes it; `{NATIVE}` is this server's own decoder (`shard/models/`, `shard/layers/`).
+- *by*: what computes it; `{NATIVE}` is this server's own code (`shard/models/`, `shard/layers/`).
 - *logits*: the largest difference of any logit to that of transformers' own class, both in float32, after each of 60
   tokens. Logits are a few units large.
 - *greedy*: two prompts are answered with the 200 tokens that transformers answers with, in float32.
@@ -119,10 +120,11 @@ def _listed(names: Sequence[str], everything: Mapping[str, object]) -> str:
     return "all" if len(names) == len(everything) else ", ".join(f"`{name}`" for name in names) or "none"
 
 
-def render(rows: Sequence[Row], setting: str) -> str:
+def render(rows: Sequence[Row], of_encoders: Sequence[encoders.Row], setting: str) -> str:
     """Returns the page. setting: what it was measured on"""
     lines = [COLUMNS, ("---",) * len(COLUMNS), *map(_line, rows)]
-    return _BEGINNING.format(setting=setting) + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return _BEGINNING.format(setting=setting) + table + encoders.render(of_encoders)
 
 
 def _line(row: Row) -> tuple[str, ...]:
@@ -132,8 +134,9 @@ def _line(row: Row) -> tuple[str, ...]:
 
 
 def parse(page: str) -> tuple[list[Row], str]:
-    """Returns the rows and the setting that a page was made of."""
+    """Returns the rows of decoders and the setting that a page was made of."""
     setting = re.search(rf"^{_SETTING}(.*)\.$", page, re.MULTILINE)
     assert setting, "the page says what it was measured on"
-    lines = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("|")]
+    table = page.partition(encoders.HEADING)[0]
+    lines = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("|")]
     return [Row(architecture.strip("`"), by, tuple(cells)) for _, architecture, by, *cells, _ in lines[2:]], setting[1]

@@ -3,25 +3,35 @@ and the files that it is made with are what they are to be."""
 
 import pytest
 
-from penstock.shard.models.families import FAMILIES
+from penstock.shard.models.families import ENCODER_FAMILIES, FAMILIES
 from penstock.shard.models.quantization import QUANTIZATIONS
-from tests.known_checkpoints import KNOWN
-from tests.models import quantised
+from tests.known_checkpoints import KNOWN, KNOWN_ENCODERS
+from tests.models import encoders, quantised
 from tests.models.measure import Found, measure_alone
 from tests.models.table import CELLS, EQUALITIES, NATIVE, NOTHING, PAGE, native_rows, parse, render
 
 TEXT = PAGE.read_text()
 ROWS, SETTING = parse(TEXT)
+ENCODERS = encoders.parse(TEXT)
 
 
 def test_the_page_has_the_form_that_the_command_gives_it() -> None:
-    assert render(ROWS, SETTING) == TEXT, "python -m tests.models writes it anew"
+    assert render(ROWS, ENCODERS, SETTING) == TEXT, "python -m tests.models writes it anew"
     assert {len(row.cells) for row in ROWS} == {len(CELLS)}
 
 
 def test_a_row_for_each_architecture() -> None:
     assert [row.architecture for row in ROWS if row.by == NATIVE] == sorted(FAMILIES)
     assert sorted(row.architecture for row in ROWS) == sorted(KNOWN)
+
+
+def test_a_row_for_each_family_of_encoders() -> None:
+    assert {*KNOWN_ENCODERS} == {*ENCODER_FAMILIES}
+    assert [row.family for row in ENCODERS] == sorted(KNOWN_ENCODERS)
+    for row in ENCODERS:
+        vectors, *others = row.cells
+        assert float(vectors) <= 1e-4
+        assert others == ["yes", "yes", "1, 2, 4", "all"], row.family
 
 
 def test_no_row_breaks_a_promise() -> None:

@@ -123,7 +123,7 @@ def puts(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     Puts.taken.clear()
     Puts.paths.clear()
     with ThreadingHTTPServer(("127.0.0.1", 0), Puts) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
             yield f"http://127.0.0.1:{server.server_port}/out"

@@ -17,7 +17,7 @@ from penstock.router.batches import answers
 from penstock.router.batches.answers import LineAnswer
 from penstock.router.batches.lines import Line
 from penstock.router.errors import Unhealthy
-from penstock.router.generation.service import Services
+from penstock.router.generation.services import Services
 from tests.fakes import LIMITS
 
 LINE = Line(1, "a", "/v1/completions", {"prompt": "One"})

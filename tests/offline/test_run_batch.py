@@ -103,7 +103,8 @@ def test_answers_in_order_with_errors_of_their_own(undisturbed: list[tuple[Any, 
     assert "line 122: `custom_id` must be another one in each line" in undisturbed[-1][1]
 
 
-@pytest.mark.parametrize("flags", [(), ("--in-order",)], ids=["as they end", "in order"])
+@pytest.mark.parametrize("flags", [
+    pytest.param((), id="as they end", marks=pytest.mark.every_case), pytest.param(("--in-order",), id="in order")])
 def test_it_goes_on_when_it_is_killed(
     tmp_path: Path, flags: tuple[str, ...], undisturbed: list[tuple[Any, ...]]
 ) -> None:
@@ -169,7 +170,7 @@ class Files(BaseHTTPRequestHandler):
 @contextmanager
 def files() -> Iterator[str]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Files) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
             yield f"http://127.0.0.1:{server.server_port}"

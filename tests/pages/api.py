@@ -19,9 +19,10 @@ answers with the document at `/api-doc/openapi.json`, and lets you try the route
 
 Null stands for a field that is absent. With `--api-key` every `POST`, and every route of files, batches and responses,
 needs the header `authorization: Bearer KEY`, or `x-api-key: KEY`.
-[OpenAI's routes](openai-routes.md) says how those differ from TGI's, and [Messages](messages.md) how Anthropic's are
-served. [What of TGI is there](compatibility.md) lists all of TGI's fields. Services can use gRPC instead:
-`protos/penstock.proto` describes it.
+[OpenAI's routes](openai-routes.md) says how those differ from TGI's, [Messages](messages.md) how Anthropic's are
+served, and [KServe and Triton](kserve.md) how tensors are sent. [What of TGI is there](compatibility.md) lists all of
+TGI's fields. Services can use gRPC instead: `protos/penstock.proto` describes it, `protos/kserve.proto` KServe's
+service, and `protos/tei.proto` TEI's services, for models that make vectors or scores.
 """
 
 

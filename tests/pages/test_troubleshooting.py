@@ -1,12 +1,12 @@
 """Each sentence of docs/troubleshooting.md is one that the code says."""
 
-import ast
 import re
 from collections.abc import Iterator
 
 import pytest
 
 from tests.paths import ROOT
+from tests.sources import source, source_files
 
 PAGE = (ROOT / "docs/troubleshooting.md").read_text()
 ROOMS = ("contract", "launcher", "checkpoints", "router", "shard", "kernels", "system")
@@ -15,10 +15,9 @@ ROOMS = ("contract", "launcher", "checkpoints", "router", "shard", "kernels", "s
 def texts() -> Iterator[str]:
     """Gives all texts of the code, those between the braces of f-strings by themselves, and the Makefile's."""
     for room in ROOMS:
-        for file in (ROOT / room).rglob("*.py"):
-            for node in ast.walk(ast.parse(file.read_text())):
-                if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    yield re.sub(r"%(\.\d+)?[sdgf]", "…", node.value)
+        for file in source_files(room):
+            for text in source(file).texts:
+                yield re.sub(r"%(\.\d+)?[sdgf]", "…", text)
     for name in ("setup.py", "Makefile"):
         yield re.sub(r'" *\n *"|\\\n\s*', "", (ROOT / name).read_text()).replace("$(LOG)", ".venv/setup.log")
 

@@ -5,6 +5,8 @@ from tests.planted.fault import Fault
 _THINKING = ("tests/router/grammar/test_thinking.py",)
 _MASKS = ("tests/router/grammar/test_mask_worker.py", "tests/router/engine")
 _RESUMED = ("tests/router/api/test_resuming.py",)
+_KSERVES_ROUTES = ("tests/router/api/kserve",)
+_KSERVES_CALLS = ("tests/router/rpc/test_kserve.py",)
 _BACKGROUND = ("tests/router/api/responses/test_background.py",)
 
 FAULTS_OF_APIS = (
@@ -23,7 +25,8 @@ FAULTS_OF_APIS = (
     Fault("api", "gone-on-with-for-another-body", "router/generation/identity.py",
           "if name.digest != digest:", "if not name.digest:", _RESUMED),
     Fault("api", "known-tokens-miss-the-text", "router/engine/stream.py",
-          "self.num_tokens += 1\n        reason", "reason", _RESUMED),
+          "self.num_tokens += 1\n        self.token_ids.append(token_id)\n", "self.token_ids.append(token_id)\n",
+          _RESUMED),
     Fault("client", "a-token-comes-twice", "client/call.py",
           "self.last_event_id = event.id or None", "self.last_event_id = self.last_event_id or event.id or None",
           ("tests/client",)),
@@ -158,4 +161,17 @@ FAULTS_OF_APIS = (
     Fault("responses", "a-chain-loses-its-beginning", "router/store/responses.py",
           "RESPONSES.c.id == links.c.previous_id, RESPONSES.c.expires_at > now, ", "False, ",
           ("tests/router/api/responses/test_stored.py",)),
+
+    Fault("kserve", "no-response-is-final", "router/rpc/kserve.py",
+          "is_final=part.event.ending is not None", "is_final=False", _KSERVES_CALLS),
+    Fault("kserve", "a-failure-ends-the-stream-of-others", "router/rpc/kserve.py",
+          "            if isinstance(failure, Dropped):\n", "            if True:\n", _KSERVES_CALLS),
+    Fault("kserve", "rows-of-settings-are-one", "router/api/kserve/inference.py",
+          "if any(row != first for row in others):", "if False:", _KSERVES_ROUTES),
+    Fault("kserve", "padding-is-read", "router/api/kserve/inference.py",
+          "zip(row, of_row, strict=True) if is_there)", "zip(row, of_row, strict=True))", _KSERVES_ROUTES),
+    Fault("kserve", "bytes-behind-the-data-are-dropped", "router/api/kserve/messages.py",
+          "if place != len(content):", "if False:", _KSERVES_ROUTES),
+    Fault("kserve", "the-oldest-version-answers", "router/api/kserve/models.py",
+          "versions[-1]", "versions[0]", _KSERVES_ROUTES),
 )

@@ -4,6 +4,7 @@ from tests.planted.fault import Fault
 
 _KV, _SAMPLE = ("tests/kernels/test_kv_dtypes.py",), ("tests/kernels/test_sample.py",)
 _ATTENTION = ("tests/kernels/test_paged_attention.py",)
+_WHOLE = ("tests/kernels/test_full_attention.py",)
 _KEPT = ("tests/shard/execution/test_kept_memory.py",)
 _MACHINE = ("tests/shard/devices/test_machine.py", "tests/system/test_cgroups.py")
 _GRAPHS = ("tests/shard/execution/test_graphs.py",)
@@ -17,6 +18,21 @@ FAULTS_OF_SHARDS = (
           "if (other.score > top.score ||", "if (other.score >= top.score ||", _SAMPLE),
     Fault("kernels", "window-off-by-one", "kernels/csrc/attention_plan.h",
           "position + 1 - window)", "position - window)", _ATTENTION),
+    Fault("kernels", "window-of-whole-texts-open-behind", "kernels/csrc/attention_plan.h",
+          "return window ? std::min(length, position + window) : length;", "return length;", _WHOLE),
+    Fault("kernels", "distances-the-wrong-way", "kernels/csrc/own_cells.h",
+          "std::clamp(i - origin, -reach, reach)", "std::clamp(origin - i, -reach, reach)", _WHOLE),
+    Fault("kernels", "what-a-block-adds-is-forgotten", "kernels/csrc/encoder.cpp",
+          "texts.first * row, i > 0, status);", "texts.first * row, false, status);",
+          ("tests/kernels/test_fused_encoder.py",)),
+    Fault("kernels", "low-parts-forgotten-in-tiles", "kernels/csrc/tiled_linear.cpp",
+          "load_x(1), add();", "load_x(1);", ("tests/kernels/test_tiled.py",)),
+    Fault("kernels", "all-segments-by-the-first-in-tiles", "kernels/csrc/tiled_linear.cpp",
+          "panel + number * w_bytes", "panel", ("tests/kernels/test_tiled.py",)),
+    Fault("kernels", "scales-of-other-inputs-in-tiles", "kernels/csrc/tiled_linear.cpp",
+          "scales[half * kGroup + tile", "scales[tile", ("tests/kernels/test_tiled.py",)),
+    Fault("kernels", "vocabulary-in-tiles", "shard/weights/rank_weights.py",
+          "1, are_tiled=False)", "1, are_tiled=self.has_tiles)", ("tests/shard/test_encoders.py",)),
     Fault("kernels", "penalty-of-negative-scores", "kernels/sample/reference.py",
           "torch.where(before < 0, before * factor, before / factor)", "before / factor", _SAMPLE),
     Fault("kernels", "beam-scores-not-normalised", "kernels/sample/reference.py",

@@ -25,7 +25,7 @@ OPTIONS = ["--calibration", str(TEXT), "--samples", "2", "--length", "64"]
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny(tmp_path_factory.mktemp("plain"), vocab=8192, hidden=128, intermediate=256, layers=2, heads=4,
+    return make_tiny(tmp_path_factory.mktemp("plain"), vocab=8192, hidden=64, intermediate=128, layers=2, heads=4,
                      kv_heads=4, dtype=torch.bfloat16, has_tokenizer=True)
 
 

@@ -45,20 +45,20 @@ def theirs(path: Path, dtype: torch.dtype) -> Tensor:
     return logits.float()
 
 
-def our_greedy_tokens(path: Path, folder: Path) -> list[list[int]]:
-    """Returns NUM_GREEDY tokens after each of two prompts, which run together."""
-    program = batched([Request(IDS[:length].tolist(), NUM_GREEDY) for length in GREEDY_PROMPTS], 5)
+def our_greedy_tokens(path: Path, folder: Path, number: int = NUM_GREEDY) -> list[list[int]]:
+    """Returns so many tokens after each of two prompts, which run together."""
+    program = batched([Request(IDS[:length].tolist(), number) for length in GREEDY_PROMPTS], 5)
     (outputs,) = run(make_config(path, "float32"), [program], folder)
     return [[sampled.token_id for sampled in output] for output in outputs]
 
 
-def their_greedy_tokens(path: Path) -> list[list[int]]:
+def their_greedy_tokens(path: Path, number: int = NUM_GREEDY) -> list[list[int]]:
     """Returns transformers' tokens after the same prompts."""
     decoder, found = reference(path, torch.float32), []
     for length in GREEDY_PROMPTS:
         given = IDS[None, :length]
-        generated = decoder.generate(given, attention_mask=torch.ones_like(given), max_new_tokens=NUM_GREEDY,
-                                     min_new_tokens=NUM_GREEDY, do_sample=False, eos_token_id=VOCAB, pad_token_id=0)
+        generated = decoder.generate(given, attention_mask=torch.ones_like(given), max_new_tokens=number,
+                                     min_new_tokens=number, do_sample=False, eos_token_id=VOCAB, pad_token_id=0)
         found.append(generated[0, length:].tolist())
     return found
 

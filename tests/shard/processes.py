@@ -22,6 +22,7 @@ from penstock.contract.stream_limits import StreamLimits
 from penstock.contract.wire import decode_result, encode_masks, encode_plan, encode_stream_limits
 from penstock.protos import services, shard_pb2
 from tests.paths import ROOT
+from tests.shard.forked import ForkedShard
 from tests.shard.step_programs import Program
 
 LIMITS = StreamLimits(epoch=1, max_slots=64, max_step_tokens=1 << 20, max_blocks_per_slot=256)
@@ -29,17 +30,22 @@ SECONDS = 60.0
 
 
 class Shard:
-    """One `python -m penstock.shard`. Its output goes to the file `stderr`."""
+    """One `python -m penstock.shard`, forked unless it is given file descriptors. Its output goes to the file `log`."""
 
     def __init__(self, folder: Path, *, rank: int = 0, pass_fds: Sequence[int] = (), **settings: Any) -> None:
         self.socket = folder / f"{rank}.sock"
         self.log = folder / f"{rank}.log"
         config = {"rank": rank, "listen": f"unix:{self.socket}", "threads": 1, **settings}
+        variables = {**os.environ, "OMP_NUM_THREADS": "1"}
+        self.log.write_text("")
+        self.process: ForkedShard | subprocess.Popen[bytes]
+        if not pass_fds:
+            self.process = ForkedShard(json.dumps(config), self.log, variables)
+            return
         command = [sys.executable, "-m", "penstock.shard", "--config", json.dumps(config)]
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
-                command, cwd=ROOT, stderr=log, stdout=log, env={**os.environ, "OMP_NUM_THREADS": "1"},
-                pass_fds=pass_fds)
+                command, cwd=ROOT, stderr=log, stdout=log, env=variables, pass_fds=pass_fds)
 
     def wait_until_listening(self) -> None:
         """Waits for an accepted connection. The socket's file is there a moment before anybody listens at it."""

@@ -40,6 +40,8 @@ CHUNKS = (1, 3, 16, 17, 64)
 
 SIZES = (*range(1, 18), *(border + offset for border in (24, 32, 48, 64) for offset in (-1, 0, 1)), *range(80, 301, 20))
 """Of chunks: small ones, those about the borders of tiles and blocks, and some that are large."""
+BORDERS = (1, 15, 16, 17, 33, 64, 140, 300)
+"""Of these, the ones that kernels take which do not serve on this machine."""
 
 
 def set_threads(count: int) -> None:
@@ -149,13 +151,13 @@ def test_a_cache_of_8_bits_keeps_the_contract(
 
 
 @pytest.mark.slow
-def test_any_chunk_size(kernel_set: str, dtype: str, tmp_path: Path, every_case: bool) -> None:
-    """Across the borders of blocks, of attention's tiles and of the linear layers' tiles. The reference, which has no
-    tiles, takes every third size."""
+@pytest.mark.parametrize("number_format", ["float32", "bfloat16"])
+def test_any_chunk_size(kernel_set: str, number_format: str, tmp_path: Path, every_case: bool) -> None:
+    """Across the borders of blocks, of attention's tiles and of the linear layers' tiles."""
     prompt = np.random.default_rng(5).integers(3, 8192, 310).tolist()
     request = Request(prompt, 3, Sampling(do_sample=True, seed=4, temperature=0.9))
-    config = make_config(DEMO_MODEL, dtype)
-    sizes = range(1, 301) if every_case else SIZES[::3] if kernel_set == "reference" else SIZES
+    config = make_config(DEMO_MODEL, number_format)
+    sizes = range(1, 301) if every_case else SIZES if kernel_set == kernel_sets.PROCESSOR_SETS[0] else BORDERS
     chunkings = [alone([request], chunk=size) for size in sizes]
     whole, *chunked = run(config, [alone([request]), *chunkings], tmp_path)
     assert [size for size, outputs in zip(sizes, chunked, strict=True) if outputs != whole] == []
@@ -202,21 +204,29 @@ def conversations(vocab_size: int) -> list[Request]:
                 wants_prompt_logprobs=index in (1, 8)) for index, prompt in enumerate([*prompts, prompts[-1]])]
 
 
-@pytest.mark.parametrize("traffic", [
-    pytest.param(Traffic(), id="depth 1"),
-    pytest.param(Traffic(depth=2), id="depth 2"),
-    pytest.param(Traffic(depth=3, max_step_tokens=17), id="depth 3 and small chunks"),
-    pytest.param(Traffic(depth=2, arrivals=range(0, 66, 6)), id="cached"),
-    pytest.param(Traffic(depth=2, num_blocks=12), id="preempted"),
-    pytest.param(Traffic(depth=2, losses=(2, 9, 30, 31)), id="replayed"),
-    pytest.param(Traffic(depth=2, losses=(2, 9, 30, 31), keeps_memory=True), id="continued"),
-    pytest.param(Traffic(depth=2, num_blocks=11, losses=(5, 45), arrivals=range(0, 22, 2)), id="all of it"),
-    pytest.param(Traffic(depth=2, guesses=5), id="guessed"),
-    pytest.param(Traffic(depth=3, guesses=3, num_blocks=11, losses=(5, 25), arrivals=range(0, 22, 2)),
-                 id="all of it, guessed"),
-])
-def test_the_schedule_changes_nothing(model: Path, dtype: str, traffic: Traffic, tmp_path: Path) -> None:
+TRAFFICS = {
+    "depth 1": Traffic(),
+    "depth 2": Traffic(depth=2),
+    "depth 3 and small chunks": Traffic(depth=3, max_step_tokens=17),
+    "cached": Traffic(depth=2, arrivals=range(0, 66, 6)),
+    "preempted": Traffic(depth=2, num_blocks=12),
+    "replayed": Traffic(depth=2, losses=(2, 9, 30, 31)),
+    "continued": Traffic(depth=2, losses=(2, 9, 30, 31), keeps_memory=True),
+    "all of it": Traffic(depth=2, num_blocks=11, losses=(5, 45), arrivals=range(0, 22, 2)),
+    "guessed": Traffic(depth=2, guesses=5),
+    "all of it, guessed": Traffic(depth=3, guesses=3, num_blocks=11, losses=(5, 25), arrivals=range(0, 22, 2)),
+}
+BY_OTHER_KERNELS = ("depth 3 and small chunks", "all of it, guessed")
+
+
+@pytest.mark.parametrize("name", TRAFFICS)
+def test_the_schedule_changes_nothing(
+    kernel_set: str, model: Path, dtype: str, name: str, tmp_path: Path, every_case: bool
+) -> None:
     """Cached = fresh, depth 2 = depth 1, replayed = undisturbed: each request as by itself, its prompt in one step."""
+    if kernel_set != kernel_sets.PROCESSOR_SETS[0] and name not in BY_OTHER_KERNELS and not every_case:
+        pytest.skip("--every-case also runs it by the kernels that don't serve on this machine")
+    traffic = TRAFFICS[name]
     requests = conversations(8192 if model == DEMO_MODEL else 160)
     config = make_config(model, dtype)
     (expected,) = run(config, [alone(requests)], tmp_path)

@@ -26,7 +26,7 @@ from tests.tiny_models import make_tiny
 VOCAB = 160
 
 
-@pytest.fixture(scope="module", params=["float32", "bfloat16"])
+@pytest.fixture(scope="module", params=[pytest.param("float32", marks=pytest.mark.slow), "bfloat16"])
 def dtype(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

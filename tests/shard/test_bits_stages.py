@@ -13,7 +13,7 @@ from tests.adapter_files import LINEARS, make_adapter
 from tests.family_models import FAMILY_MODELS, make_family
 from tests.gguf_files.demo import Kind, write_demo
 from tests.models.quantised import is_read
-from tests.shard.equalities import on_shards, typical_requests
+from tests.shard.equalities import typical_requests
 from tests.shard.ranks import make_config, run, run_each
 from tests.shard.recorded_orders import record, replay
 from tests.shard.scheduler_with_executor import Traffic
@@ -50,14 +50,15 @@ def test_two_stages_are_one(tmp_path: Path, names: tuple[str, ...], world_size: 
     """A part of the families' layers in each: attention of all kinds, states, mixtures, embeddings, heads."""
     configs = [make_config(make_family(tmp_path / str(index), name), "bfloat16") for index, name in enumerate(names)]
     requests = typical_requests()
-    single = on_shards(configs, requests, tmp_path, 1)
-    staged = on_shards([in_stages(config, 2) for config in configs], requests, tmp_path, world_size)
+    single = run_each(configs, [alone(requests)], tmp_path)
+    staged = run_each([in_stages(config, 2) for config in configs], [batched(requests, 3)], tmp_path, world_size)
     assert [name for name, one, other in zip(names, staged, single, strict=True) if one != other] == []
 
 
 @pytest.mark.parametrize(("count", "world_size"), [
-    (4, 4), *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in ((2, 4), (5, 5), (4, 8)))])
-@pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("float32", marks=pytest.mark.slow)])
+    (2, 2), *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in ((2, 4), (5, 5), (4, 8)))])
+@pytest.mark.parametrize("dtype", [
+    "bfloat16", pytest.param("float32", marks=[pytest.mark.slow, pytest.mark.every_case])])
 def test_many_stages_are_one(model: Path, dtype: str, tmp_path: Path, count: int, world_size: int) -> None:
     """With masks, all ways of sampling, and prompt logprobs."""
     requests, config = make_requests(160), make_config(model, dtype)
@@ -67,11 +68,11 @@ def test_many_stages_are_one(model: Path, dtype: str, tmp_path: Path, count: int
 
 
 @pytest.mark.parametrize(("count", "world_size"), [
-    (4, 4), *(pytest.param(2, ranks, marks=pytest.mark.slow) for ranks in (2, 4))])
+    (2, 2), *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in ((4, 4), (2, 4)))])
 @pytest.mark.parametrize("traffic", [
     pytest.param(Traffic(depth=2, max_step_tokens=17), id="small chunks", marks=pytest.mark.slow),
     pytest.param(Traffic(depth=2, arrivals=range(0, 66, 6)), id="cached", marks=pytest.mark.slow),
-    pytest.param(Traffic(depth=2, num_blocks=12), id="preempted"),
+    pytest.param(Traffic(depth=2, num_blocks=12), id="preempted", marks=pytest.mark.slow),
     pytest.param(Traffic(depth=3, guesses=3, num_blocks=11, losses=(5, 25), arrivals=range(0, 22, 2)),
                  id="all of it, guessed"),
 ])

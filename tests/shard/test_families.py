@@ -98,10 +98,11 @@ def test_short_numbers_are_as_near_as_those_of_transformers(model: Path, short: 
 
 
 @pytest.mark.slow
-def test_greedy_tokens_are_those_of_transformers(model: Path, tmp_path: Path) -> None:
-    if read_model_config(model).context_length < max(GREEDY_PROMPTS) + NUM_GREEDY:
+def test_greedy_tokens_are_those_of_transformers(model: Path, tmp_path: Path, every_case: bool) -> None:
+    number = NUM_GREEDY if every_case else 32
+    if read_model_config(model).context_length < max(GREEDY_PROMPTS) + number:
         pytest.skip("its context ends before")
-    assert our_greedy_tokens(model, tmp_path) == their_greedy_tokens(model)
+    assert our_greedy_tokens(model, tmp_path, number) == their_greedy_tokens(model, number)
 
 
 @pytest.mark.slow
@@ -130,8 +131,8 @@ def test_cached_and_replayed_is_whole(
 
 @pytest.mark.parametrize(("names", "sizes"), [
     pytest.param(SHARDED_QUICKLY, (2,), id="some"),
-    pytest.param(tuple(FAMILY_MODELS), (4,), id="all", marks=pytest.mark.slow),  # the next test has them all on two
-    pytest.param(tuple(FAMILY_MODELS), (2,), id="all on two", marks=[pytest.mark.slow, pytest.mark.every_case])])
+    pytest.param(tuple(FAMILY_MODELS)[::2], (4,), id="half", marks=pytest.mark.slow),  # the next test has the others
+    pytest.param(tuple(FAMILY_MODELS), (2, 4), id="all", marks=[pytest.mark.slow, pytest.mark.every_case])])
 def test_shards_are_one(
     tmp_path: Path, names: tuple[str, ...], sizes: tuple[int, ...], requests: list[Request]
 ) -> None:
@@ -143,8 +144,10 @@ def test_shards_are_one(
 
 
 @pytest.mark.slow
-def test_shards_are_one_where_weights_are_rounded(tmp_path: Path, requests: list[Request]) -> None:
-    names = tuple(FAMILY_MODELS)
+def test_shards_are_one_where_weights_are_rounded(
+    tmp_path: Path, requests: list[Request], every_case: bool
+) -> None:
+    names = tuple(FAMILY_MODELS) if every_case else tuple(FAMILY_MODELS)[1::2]
     configs = [replace(make_config(make(tmp_path / str(index), name), "bfloat16"), quantize="int8")
                for index, name in enumerate(names)]
     sharded, single = (run_each(configs, [alone(requests[:2])], tmp_path, size) for size in (2, 1))

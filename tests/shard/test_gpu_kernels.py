@@ -86,6 +86,7 @@ def test_tokens_of_the_processor(model: Path, gpu: str, tmp_path: Path) -> None:
         assert_near(ours, other)
 
 
+@pytest.mark.every_case
 @pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.device_count() == 1, reason="NCCL takes a GPU for each rank")
 def test_tokens_of_two_ranks(model: Path, gpu: str, tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny(tmp_path_factory.mktemp("model") / "tiny")
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["one stage", "two stages"])
+@pytest.fixture(scope="module", params=[1, pytest.param(2, marks=pytest.mark.slow)], ids=["one stage", "two stages"])
 def num_stages(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 

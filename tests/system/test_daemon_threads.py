@@ -63,8 +63,9 @@ def test_threads_end_with_their_owner(is_closed: bool) -> None:
         assert waiting.cancelled()
         with pytest.raises(RuntimeError, match=f"the threads called {name} have ended"):
             threads.submit(int)
-    del threads
-    gc.collect()
+    else:
+        del threads
+        gc.collect()
     gate.set()
     assert begun.result(10)
     ours.join(10)

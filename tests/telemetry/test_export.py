@@ -11,6 +11,7 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from penstock.telemetry import export as exporting
 from penstock.telemetry.export import Export, Reporting
 from tests.telemetry.collector import collecting
 
@@ -23,6 +24,12 @@ def _loggers() -> Iterator[None]:
     yield
     for name, level in zip(names, levels, strict=True):
         logging.getLogger(name).setLevel(level)
+
+
+@pytest.fixture
+def _short_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For spans that nobody takes."""
+    monkeypatch.setattr(exporting, "FLUSH_SECONDS", 0.2)
 
 
 def test_what_is_left_is_sent_at_the_end() -> None:
@@ -88,6 +95,7 @@ def deaf() -> Iterator[str]:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
+@pytest.mark.usefixtures("_short_end")
 @pytest.mark.timeout(8)                 # the exporter alone would try for ten seconds a batch
 @pytest.mark.parametrize("is_deaf", [True, False])
 def test_the_end_does_not_wait_for_a_collector_that_is_not_there(is_deaf: bool) -> None:
@@ -134,6 +142,7 @@ def test_a_lost_collector_is_reported_once(caplog: pytest.LogCaptureFixture) -> 
         "the collector at http://here:4317 takes no spans, they are dropped until it does"]
 
 
+@pytest.mark.usefixtures("_short_end")
 def test_nobody_else_reports_it(caplog: pytest.LogCaptureFixture) -> None:
     export = Export("http://127.0.0.1:1", "a service", "router")
     tracer = export.provider.get_tracer("test")

@@ -100,8 +100,12 @@ ROWS: dict[str, list[Panel]] = {
               quantiles("tgi_request_validation_duration")),
         Panel("Chat templates", "Writing a chat's prompt by its template. Much more than some milliseconds means long "
               "chats, or too few processors.", "s", quantiles("penstock_chat_template_seconds")),
+        Panel("Tokenising texts", "Finding the tokens of a text that a vector or scores are made of.", "s",
+              quantiles("penstock_tokenization_seconds")),
     ],
     "Queue and KV memory": [
+        Panel("Tokens of a step", "How many tokens of prompts and texts a step computes that has any.", "short",
+              quantiles("penstock_batch_next_tokens")),
         Panel("Requests that wait and run", "Of all servers together. A queue that stays while few run has its reason "
               "beside.", "short", [
                   (total("tgi_queue_size"), "waiting"), (total("tgi_batch_current_size"), "running")]),
@@ -182,6 +186,26 @@ ROWS: dict[str, list[Panel]] = {
                   (f"sum by (state) ({series('penstock_background_sequences')})", "{{state}}")]),
         Panel("Failures of the store", "Reads and writes that the database refused: it was away, or is full.", "short",
               [(growth("penstock_store_failures_total"), "{{instance}}")]),
+        Panel("Kept answers", "Answers by whether they were kept: a hit, a miss, shared with an equal request, or "
+              "skipped.", "reqps", [(rate("penstock_response_cache_requests_total", by="outcome"), "{{outcome}}")]),
+        Panel("Bytes of kept answers", "Those in memory or in a database, and those that were kept anew each second.",
+              "bytes", [(by_server(series("penstock_response_cache_bytes")), "{{instance}}"),
+                        (rate("penstock_response_cache_kept_bytes_total", by="instance"), "a second, {{instance}}")]),
+        Panel("Records of requests", "Those that were written, and those that were dropped, since more came than could "
+              "be written.", "reqps", [
+                  (rate("penstock_request_log_records_total", by="outcome"), "{{outcome}}")]),
+        Panel("Failures of the log of requests", "Writes that have failed, which are tried again: the place is away, "
+              "or is full.", "short", [(growth("penstock_request_log_failures_total"), "{{instance}}")]),
+        Panel("Answers that were checked", "Those that have passed, have failed a check or could not be checked, and "
+              "those that were made anew.", "reqps", [
+                  (rate("penstock_checked_answers_total", by="outcome"), "{{outcome}}"),
+                  (rate("penstock_output_retries_total"), "made anew")]),
+        Panel("Findings", "Answers that have failed a check, by its name.", "reqps", [
+            (rate("penstock_output_findings_total", by="check"), "{{check}}")]),
+        Panel("Failures of the cache of answers", "Reads and writes that failed or came too late, and answers "
+              "that were too large, or too many at once.", "short", [
+                  (growth("penstock_response_cache_failures_total"), "failures, {{instance}}"),
+                  (growth("penstock_response_cache_dropped_total"), "dropped, {{instance}}")]),
     ],
     "Processes": [
         Panel("Processors in use", "Of launcher, router and shards of the server's own machine, in whole processors. A "

@@ -19,7 +19,7 @@ from penstock.router.generation import request_record
 from penstock.router.generation.answers import Answers
 from penstock.router.generation.asking import Asking
 from penstock.router.generation.identity import OUTPUT_IDS, REPEAT, Wish
-from penstock.router.generation.service import service_of
+from penstock.router.generation.services import service_of
 from penstock.router.turns.asked import Asked, ask
 
 _STYLE = EventStyle(
@@ -30,7 +30,7 @@ async def messages(request: web.Request) -> web.StreamResponse:
     """Answers a conversation, whole or by events, as `stream` says."""
     body, wish = await read_body(request, MessagesBody), wish_of(request)
     request_record.describe("chat", body.model)
-    with Asking(service_of(request, body.model)) as asking:
+    with Asking(await service_of(request, body.model)) as asking:
         async with ask(asking, lambda: turn_of(body, asking.service), _checked(wish),
                        ("messages", body.model, _shows_thoughts(body)), is_stream=bool(body.stream)) as asked:
             headers = {**request_headers(asking.service, asked.spec.inputs), REPEAT: asked.identity.text}
@@ -46,7 +46,7 @@ async def messages(request: web.Request) -> web.StreamResponse:
 async def count_tokens(request: web.Request) -> web.Response:
     """Answers with the number of tokens of the prompt that a conversation makes."""
     body = await read_body(request, CountBody)
-    service = service_of(request, body.model)
+    service = await service_of(request, body.model)
     async with service.engine.permit():
         number = await dialogue_of(body, service).num_tokens(service)
     return json_response({"input_tokens": number})

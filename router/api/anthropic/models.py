@@ -10,7 +10,7 @@ from penstock.router.api.http.access import Handler
 from penstock.router.api.http.body import json_response
 from penstock.router.api.http.named_model import named_model
 from penstock.router.errors import ValidationError
-from penstock.router.generation.service import SERVICES, Services
+from penstock.router.generation.services import SERVICES, Services
 
 MAX_MODELS = 1000
 """The most models of a page."""
@@ -64,9 +64,10 @@ def _place(name: str, names: list[str], where: str) -> int:
 
 def _described(services: Services) -> Iterator[dict[str, Any]]:
     """Yields each model and its adapters, with the most tokens of a prompt, and of an answer."""
-    for service in services:
-        limits = service.limits
-        for name in (service.info.model_id, *(each.name for each in service.adapters)):
+    for listed in services.listed():
+        service = listed.service
+        limits = {} if service is None else {
+            "max_input_tokens": service.limits.max_input_tokens, "max_tokens": service.limits.max_total_tokens - 1}
+        for name in (listed.name, *(each.name for each in listed.adapters)):
             yield {"type": "model", "id": name, "display_name": name, "created_at": _UNKNOWN_TIME,
-                   "lifecycle": "active", "max_input_tokens": limits.max_input_tokens,
-                   "max_tokens": limits.max_total_tokens - 1}
+                   "lifecycle": "active", **limits}

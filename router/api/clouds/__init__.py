@@ -1,2 +1,2 @@
-"""The routes that SageMaker and Vertex AI expect of a container; may import api.http, api.openai, api.tgi, chat,
-errors, generation and shapes."""
+"""The routes that SageMaker and Vertex AI expect of a container; may import api.http, api.openai, api.tei, api.tgi,
+chat, contract, errors, generation and shapes."""

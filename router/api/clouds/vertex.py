@@ -16,7 +16,7 @@ from penstock.router.api.tgi.bodies import CompatBody
 from penstock.router.chat.messages import count_items
 from penstock.router.errors import NoInstances, Overloaded, ValidationError
 from penstock.router.generation.identity import OUTPUT_IDS, REPEAT, RESUME, Wish
-from penstock.router.generation.service import service_of
+from penstock.router.generation.services import first_of
 from penstock.router.shapes import Body
 
 
@@ -44,7 +44,7 @@ async def vertex(request: web.Request) -> web.StreamResponse:
     """Answers with a text for each instance. They are computed together; if one fails, all do."""
     content = await read_json(request)
     instances = content.get("instances") if isinstance(content, dict) else None
-    if isinstance(instances, list) and len(instances) > service_of(request).limits.max_concurrent_requests:
+    if isinstance(instances, list) and len(instances) > first_of(request).limits.max_concurrent_requests:
         raise Overloaded  # before they are looked at, for there may be a million
     body = to_body(content, VertexBody)
     if not body.instances:

@@ -8,7 +8,7 @@ from aiohttp import hdrs, web
 from penstock.router.errors import Unauthorized
 from penstock.router.generation import request_record
 from penstock.router.generation.identity import KEY, OUTPUT_IDS, REPEAT, RESUME
-from penstock.router.keys import Keys
+from penstock.router.keys import Keys, owner_of
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Admission = Callable[[str, str], bool]
@@ -31,12 +31,17 @@ class Access:
 
     def may_generate(self, authorization: str, alone: str = "") -> bool:
         """Tells whether this header, `Bearer KEY`, or a key that came alone, has one of the API keys, if there are any.
-        The request's record gets the key's name."""
+        The request's record gets the key's name, and its digest."""
         if not self.api_keys:
             return True
-        names = [self.api_keys.name_of(key) for key in (_bearer(authorization), alone)]
-        request_record.current().key = names[0] or names[1]
-        return names != [None, None]
+        given = [_bearer(authorization), alone]
+        names = [self.api_keys.name_of(key) for key in given]
+        record = request_record.current()
+        record.key = names[0] or names[1]
+        if names == [None, None]:
+            return False
+        record.owner = owner_of(given[0] if names[0] else given[1])
+        return True
 
     def may_read_state(self, authorization: str, alone: str = "") -> bool:
         """Tells whether this header, or a key that came alone, has a key for the server's state, if it needs one."""
@@ -103,3 +108,4 @@ def _bearer(authorization: str) -> str:
 
 ANYBODY = Access()
 """Admits everybody to everything."""
+ACCESS = web.AppKey("access", Access)

@@ -14,13 +14,16 @@ from pydantic_core import ErrorDetails
 from penstock.router.api.http.body_room import ROOM, SMALL
 from penstock.router.api.http.parts import send_parts
 from penstock.router.errors import TooLarge, TooSlow, Unreadable, WrongContentType, WrongShape
-from penstock.router.generation.service import service_of
+from penstock.router.generation import request_record
+from penstock.router.generation.services import first_of
 from penstock.router.limits import Limits
 from penstock.router.shapes import EXPECTED, Body, explain, path_of, shown
 from penstock.system.json_objects import check_amount
 
 AnyBody = TypeVar("AnyBody", bound=Body)
 
+READ_AHEAD = web.RequestKey("read_ahead", object)
+"""The parsed body, where it was read to find out who answers the request."""
 MAX_VALUES = 300_000
 """Of a body, beside token ids of prompts: a bias for each token of the largest vocabularies, above all."""
 UNREAD_SECONDS = 10.0
@@ -70,12 +73,17 @@ async def read_body(request: web.Request, schema: type[AnyBody]) -> AnyBody:
 
 
 async def read_json(request: web.Request) -> Any:
-    """Returns the parsed body. Raises Unreadable."""
+    """Returns the parsed body, or what has been read ahead of it. Raises Unreadable."""
+    if READ_AHEAD in request:
+        return request.pop(READ_AHEAD)
     kind, _, subtype = request.content_type.partition("/")
     if kind != "application" or (subtype != "json" and not subtype.endswith("+json")):
         raise WrongContentType
     check_encoding(request)
-    return parse_json(await _read(request), service_of(request).limits)
+    content = await read_bytes(request)
+    if (record := request_record.current()).keeps_body:
+        record.body = bytes(content)
+    return parse_json(content, first_of(request).limits)
 
 
 def check_encoding(request: web.Request) -> None:
@@ -97,12 +105,13 @@ def parse_json(content: bytes | bytearray, limits: Limits) -> Any:
         raise Unreadable(f"Failed to parse the request body as JSON: {error}") from error
 
 
-async def _read(request: web.Request) -> bytearray:
-    """Returns the body's bytes, at most `payload_limit`; a body that says that it is longer is not read at all.
+async def read_bytes(request: web.Request) -> bytearray:
+    """Returns the body's bytes, at most `payload_limit`; a body that says that it is longer is not read at all. Raises
+    Unreadable.
 
     Once it has turned out to be large, the rest of it is read when there is room, until the request is answered.
     """
-    limits = service_of(request).limits
+    limits = first_of(request).limits
     most, length, content = limits.payload_limit, request.content_length, bytearray()
     if length is not None and length > most:
         raise TooLarge

@@ -8,11 +8,15 @@ from penstock.router import request_id
 from penstock.router.api.http.access import Handler
 from penstock.router.errors import Dropped, Unhealthy
 from penstock.router.generation import request_log
-from penstock.router.generation.request_record import recording
-from penstock.router.generation.service import service_of
+from penstock.router.generation.piped import PIPED
+from penstock.router.generation.request_record import RequestRecord, recording
+from penstock.router.generation.services import COUNTS, MODEL, SERVICES, TAKEN, first_of
 from penstock.router.routing import route_of
 
 REQUEST_ID = web.RequestKey("request_id", str)
+RECORD = web.RequestKey("record", RequestRecord)
+CACHE = "penstock-cache"
+"""The header that tells whether an answer was kept from before, and for how many seconds."""
 
 
 @web.middleware
@@ -23,10 +27,21 @@ async def name_request(request: web.Request, handler: Handler) -> web.StreamResp
         return await handler(request)
 
 
-async def tell_request_id(request: web.Request, response: web.StreamResponse) -> None:
-    """Adds the header to an answer that is about to be sent. Requests that aiohttp refuses by itself have no id."""
+async def tell_request(request: web.Request, response: web.StreamResponse) -> None:
+    """Adds the headers to an answer that is about to be sent: its request's id, which those have not that aiohttp
+    refuses by itself, and whether it was kept from before."""
     if REQUEST_ID in request:
         response.headers[request_id.HEADER] = request[REQUEST_ID]
+    if RECORD in request and request[RECORD].cache:
+        response.headers[CACHE] = request[RECORD].cache
+
+
+async def tell_model(request: web.Request, response: web.StreamResponse) -> None:
+    """Adds the header that names the model that answers, or the pipeline, which is to be asked again."""
+    if PIPED in request:
+        response.headers[MODEL] = request[PIPED].pipeline
+    elif TAKEN in request:
+        response.headers[MODEL] = request[TAKEN][-1].info.model_id
 
 
 _READING = (hdrs.METH_GET, hdrs.METH_HEAD, hdrs.METH_OPTIONS)
@@ -38,6 +53,10 @@ async def count_answers(request: web.Request, handler: Handler) -> web.StreamRes
     left."""
     route, status = route_of(request), 500
     with recording(f"{request.method} {route}".strip()) as record:
+        request[RECORD] = record
+        journal = first_of(request).around.journal
+        record.keeps_body = journal is not None and journal.keeps_texts
+        record.cache_control = request.headers.get(hdrs.CACHE_CONTROL, "")
         try:
             response = await handler(request)
             status = response.status
@@ -50,9 +69,13 @@ async def count_answers(request: web.Request, handler: Handler) -> web.StreamRes
             raise
         finally:
             status = request_log.status_of(record, status)
-            service_of(request).metrics.answered(route, status)
+            taken = request.get(TAKEN, ())
+            for service in taken:
+                request.app[SERVICES].give_back(service)
+            counts = request.get(COUNTS) or (taken[-1] if taken else first_of(request)).metrics
+            counts.answered(route, status)
             if _is_told(request.method, status):
-                request_log.write(record, status, path=None if route else request.rel_url.raw_path)
+                request_log.write(record, status, None if route else request.rel_url.raw_path, journal)
 
 
 def _is_told(method: str, status: int) -> bool:

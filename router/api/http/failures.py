@@ -1,6 +1,8 @@
 """The reply to a client whose request failed, by a status or by an event of a stream; the shape is TGI's here."""
 
 import logging
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from aiohttp import hdrs, web
 
@@ -17,6 +19,7 @@ from penstock.router.errors import (
 from penstock.router.generation import request_record
 
 log = logging.getLogger(__name__)
+_NO_OTHERS: Mapping[str, str] = MappingProxyType({})
 
 
 def to_router_error(error: Exception) -> RouterError:
@@ -49,13 +52,15 @@ def headers_of(error: RouterError) -> dict[str, str]:
     return {**error.headers, **retry}
 
 
-def error_response(error: RouterError) -> web.Response:
+def error_response(error: RouterError, types: Mapping[str, str] = _NO_OTHERS) -> web.Response:
     """Returns an answer with the error's status as TGI has it: JSON, plain text for a body that can't be read, nothing
-    where the status says it all."""
+    where the status says it all. `types` has other words for some types of errors."""
     headers = headers_of(error)
     match error:
         case Unreadable():
             return web.Response(status=error.status, text=str(error), headers=headers)
         case Unauthorized() | NoRoute() | WrongMethod():
             return web.Response(status=error.status, headers=headers)
-    return json_response(error.body(), status=error.status, headers=headers)
+    body = error.body()
+    return json_response({**body, "error_type": types.get(error.error_type, error.error_type)}, status=error.status,
+                         headers=headers)

@@ -7,6 +7,7 @@ from aiohttp import hdrs, web
 from penstock.router.generation.answer import Answer
 from penstock.router.generation.identity import HEADERS, Wish, checked_key
 from penstock.router.generation.service import Service
+from penstock.router.routing import header_text
 from penstock.system.release import VERSION
 
 SERVER_NAME = f"penstock/{VERSION}"
@@ -26,9 +27,8 @@ def request_headers(service: Service, *prompts: str | tuple[int, ...]) -> dict[s
 
 def wish_of(request: web.Request) -> Wish:
     """Returns the wish of a request's headers. Raises ValidationError for a key that is too long."""
-    # Bytes that are no UTF-8 can't be written into the error that cites them.
     resume_after, repeat, key, output_ids = (
-        request.headers.get(name, "").strip().encode(errors="backslashreplace").decode() or None for name in HEADERS)
+        header_text(request, name) or None if name in request.headers else None for name in HEADERS)
     return Wish(resume_after, repeat, checked_key(key, HEADERS.key), output_ids, takes_events(request))
 
 

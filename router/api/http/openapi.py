@@ -25,7 +25,8 @@ def describe(routes: Sequence[Route], version: str, access: Access) -> dict[str,
     return {
         "openapi": "3.1.0",
         "info": {"title": "Penstock", "version": version,
-                 "description": "The routes of Text Generation Inference, of OpenAI and of Anthropic, for one model.",
+                 "description": "The routes of Text Generation Inference, Text Embeddings Inference, OpenAI, "
+                                "Anthropic and KServe, for one model. A model has those of what it does.",
                  "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"}},
         "paths": paths,
         "components": {"schemas": definitions.get("$defs", {}),
@@ -55,7 +56,8 @@ def _operation(route: Route, schemas: dict[str, Any], access: Access) -> dict[st
             for status, reply in sorted(route.replies.items())},
     }
     if route.body is not None:
-        operation["requestBody"] = {"required": True, "content": _content({route.media: route.body}, schemas)}
+        content = _content({route.media: route.body}, schemas)
+        operation["requestBody"] = {"required": route.needs_body, "content": content}
     variables = re.findall(r"\{(\w+)\}", route.canonical)
     if variables or route.query:
         operation["parameters"] = [

@@ -2,14 +2,18 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aiohttp import web
 
 from penstock.router.api.http.access import Access, Admission, Handler, guard
+from penstock.router.generation.services import PATH_MODEL
 
 JSON, TEXT, EVENTS = "application/json", "text/plain", "text/event-stream"
+
+_OF_ONE_MODEL = ("Text Generation Inference", "Text Embeddings Inference")
+"""The headings of routes whose bodies name no model."""
 
 Content = Mapping[str, Any]
 """The type of what is sent, by media type; pydantic describes it."""
@@ -35,6 +39,8 @@ class Route:
     summary: str
     replies: Mapping[int, Reply]
     body: Any = None
+    needs_body: bool = True
+    """Whether a body must be there, where the handler parses one."""
     media: str = JSON
     """The media type of the body."""
     query: Mapping[str, str] = field(default_factory=dict)
@@ -57,6 +63,12 @@ def admission(route: Route, access: Access) -> Admission | None:
     if route.is_costly and access.api_keys:
         return access.may_generate
     return access.may_read_state if route.is_private and access.metrics_keys else None
+
+
+def for_models(routes: Sequence[Route]) -> list[Route]:
+    """Returns the routes whose bodies name no model once more, below the names of models."""
+    return [replace(route, path=f"/models/{{{PATH_MODEL}:.+?}}{route.path}", tag="") for route in routes
+            if route.tag in _OF_ONE_MODEL]
 
 
 def add_routes(app: web.Application, routes: Sequence[Route], access: Access) -> None:

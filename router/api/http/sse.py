@@ -13,9 +13,10 @@ from aiohttp import web
 from penstock.router.api.http.connection import Connection
 from penstock.router.api.http.failures import to_router_error
 from penstock.router.api.http.headers import takes_events
+from penstock.router.api.http.receipts import EVENT, receipt_event
 from penstock.router.errors import AnotherAnswer, RouterError
 from penstock.router.generation.identity import Identity
-from penstock.router.generation.service import service_of
+from penstock.router.generation.services import first_of
 
 KEEP_ALIVE = 15.0
 """Seconds without an event after which a comment is sent, so that proxies keep the connection."""
@@ -24,6 +25,8 @@ UNREAD_SECONDS = 60.0
 _HEADERS = {"content-type": "text/event-stream", "cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
+STRICT = web.RequestKey[bool]("strict")
+"""Whether a request's stream waits for its first event, and what comes in its place is raised."""
 NO_ANSWER = -1
 """Stands for an answer's index in events that belong to none."""
 _LINE_BREAKS = [(character.encode(), b"\\u%04x" % ord(character)) for character in "\x85\u2028\u2029"]
@@ -135,6 +138,10 @@ class EventWriter:
             frame = b"event: %b\n%b" % (name, frame)
         await self._write(b"%bid: %b\n\n" % (frame, id) if id else b"%b\n" % frame)
 
+    async def pass_on(self, events: bytes) -> None:
+        """Sends events that are written already."""
+        await self._write(events)
+
     async def fail(self, error: RouterError, style: EventStyle) -> None:
         """Sends the event of a failure, and to clients that take whole events after how many milliseconds they may try
         again, where that may help.
@@ -183,21 +190,28 @@ async def stream_events(
     To clients that take them events have ids, and those that the client has are left out. A failure has none, so that
     a client that goes on does so behind the last event before it.
 
-    A server that is strict about it waits for the first event, and raises what comes in its place.
+    A server that is strict about it, or about this request, waits for the first event, and raises what comes in its
+    place.
     """
-    is_strict = service_of(request).limits.strict_streaming_errors
+    is_strict = first_of(request).limits.strict_streaming_errors or request.get(STRICT, False)
     waits = style.waits or is_strict
     places = EventPlaces(identity) if identity is not None and identity.wish.takes_ids else None
     writer = EventWriter(request, headers, has_ids=places is not None, ping=style.ping)
     place = (lambda index: b"") if places is None else places.take
+    has_cache = first_of(request).around.cache is not None  # of which the headers tell
+    refusal: Exception | None = None
     async with aclosing(events):
         if waits:
             await anext(events)
+        elif has_cache:
+            refusal = await _refusal(events)
         first = await anext(events) if is_strict else None
         with suppress(ConnectionError):  # the client has left, nobody is to be told
             async with writer:
                 try:
-                    if not waits:
+                    if refusal is not None:
+                        raise refusal
+                    if not waits and not has_cache:
                         await anext(events)
                     if first is not None and (id := place(first.answer)) is not None:
                         await writer.send(first.data, id, first.name)
@@ -207,6 +221,8 @@ async def stream_events(
                     id = None if style.last is None else place(NO_ANSWER)
                     if places is not None:
                         places.check()
+                    if (receipt := await receipt_event(request)) is not None:
+                        await writer.send(receipt, name=EVENT)
                     if style.last is not None and id is not None:
                         await writer.send(style.last, id)
                 except ConnectionError:
@@ -216,3 +232,12 @@ async def stream_events(
                     if style.last is not None:
                         await writer.send(style.last)
     return writer.response
+
+
+async def _refusal(events: AsyncGenerator[AnswerEvent]) -> Exception | None:
+    """Waits until the request is admitted; returns what comes in place of that, which an event is to tell."""
+    try:
+        await anext(events)
+    except Exception as error:
+        return error
+    return None

@@ -7,7 +7,8 @@ from aiohttp import web
 from penstock.router.adapters.source import AdapterSource
 from penstock.router.api.http.body import read_body
 from penstock.router.errors import AdaptersFixed, InvalidAdapter
-from penstock.router.generation.service import Service, service_of
+from penstock.router.generation.service import Service
+from penstock.router.generation.services import service_of
 from penstock.router.shapes import Body
 
 MAX_PATH = 4096
@@ -30,7 +31,7 @@ class UnloadAdapterBody(Body):
 
 async def load(request: web.Request) -> web.Response:
     """Adds an adapter, whose files are read now; the shards load it when it is first used."""
-    service = _service(request)
+    service = await _service(request)
     body = await read_body(request, LoadAdapterBody)
     if body.load_inplace:
         raise InvalidAdapter("`load_inplace` is not supported: unload the adapter, then load it")
@@ -41,7 +42,7 @@ async def load(request: web.Request) -> web.Response:
 
 async def unload(request: web.Request) -> web.Response:
     """Removes an adapter: requests that were taken are answered, new ones that name it are refused."""
-    service = _service(request)
+    service = await _service(request)
     body = await read_body(request, UnloadAdapterBody)
     await service.adapters.remove(body.lora_name)
     return web.Response(text=f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
@@ -57,9 +58,9 @@ def _folder(path: str) -> Path:
     return Path(path)
 
 
-def _service(request: web.Request) -> Service:
+async def _service(request: web.Request) -> Service:
     """Returns the service, if clients may change its adapters; raises AdaptersFixed if not."""
-    service = service_of(request)
+    service = await service_of(request)
     if not service.allows_runtime_adapters:
         raise AdaptersFixed
     return service

@@ -116,10 +116,14 @@ class OpenAIBody(Body):
 
 
 def _to_prompts(value: list[Any]) -> list[str | tuple[int, ...]]:
-    """Returns texts or tuples of token ids; a list of ids is one prompt. C code looks at the items, which may be a
-    million."""
     if not value:
         raise PydanticCustomError("too_short", "Empty array detected. Do not use an empty array for the prompt.")
+    return to_texts(value)
+
+
+def to_texts(value: list[Any]) -> list[str | tuple[int, ...]]:
+    """Returns texts or tuples of token ids; a list of ids is one of them. C code looks at the items, which may be a
+    million."""
     kinds = set(map(type, value))
     if kinds == {str}:
         return value

@@ -23,7 +23,7 @@ from penstock.router.generation.answers import Answers
 from penstock.router.generation.asking import Asking
 from penstock.router.generation.identity import REPEAT, Wish
 from penstock.router.generation.other_fields import REFUSED_IN_PROMPTS, refuse_unsupported
-from penstock.router.generation.service import service_of
+from penstock.router.generation.services import service_of
 from penstock.router.generation.text_tokens import split
 from penstock.router.turns.asked import Asked, ask
 
@@ -37,7 +37,7 @@ async def answer(request: web.Request, body: ChatBody, wish: Wish | None = None)
     """Returns the response of `/v1/chat/completions` to `body`. `wish` takes the place of what the request's headers
     wish for."""
     request_record.describe("chat", body.model)
-    with Asking(service_of(request, body.model)) as asking:
+    with Asking(await service_of(request, body.model)) as asking:
         wish, names = wish or wish_of(request), Manner(is_tgi=not speaks_openai(request))
         if not body.stream:
             content, headers = await whole_answer(asking, body, wish, names)
@@ -94,7 +94,7 @@ async def _fail(error: RouterError) -> AsyncGenerator[AnswerEvent]:
 async def chat_tokenize(request: web.Request) -> web.StreamResponse:
     """Answers with the prompt that a conversation makes, and its tokens, each with its place in the prompt."""
     body = await read_body(request, ChatBody)
-    service = service_of(request, body.model)
+    service = await service_of(request, body.model)
     async with service.engine.permit():
         refuse_unsupported(body.model_extra, REFUSED_IN_PROMPTS)
         prompt, _ = await dialogue_of(body).written(service)

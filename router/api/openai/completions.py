@@ -22,7 +22,8 @@ from penstock.router.generation.answers import Answers, answering, tokens_of
 from penstock.router.generation.asking import Asking
 from penstock.router.generation.identity import REPEAT, Identity, Wish, identify
 from penstock.router.generation.ranking import best_first
-from penstock.router.generation.service import Service, service_of
+from penstock.router.generation.service import Service
+from penstock.router.generation.services import service_of
 from penstock.router.generation.spec import GenerationSpec
 
 _KIND = "text_completion"
@@ -36,7 +37,7 @@ async def completions(request: web.Request) -> web.StreamResponse:
 async def answer(request: web.Request, body: CompletionBody) -> web.StreamResponse:
     """Returns the response of `/v1/completions` to `body`."""
     request_record.describe("text_completion", body.model)
-    with Asking(service_of(request, body.model)) as asking:
+    with Asking(await service_of(request, body.model)) as asking:
         wish = wish_of(request)
         if not body.stream:
             content, headers = await whole_answer(asking, body, wish)

@@ -11,9 +11,10 @@ from penstock.router import request_id
 from penstock.router.api.http.body import json_response
 from penstock.router.api.http.failures import headers_of
 from penstock.router.errors import GenerationError, RouterError
-from penstock.router.generation.service import service_of
+from penstock.router.generation.services import first_of
 
-_PATH = "/v1"
+_PATHS = ("/v1/", "/v2/", "/embeddings/", "/score/", "/pooling/", "/classify/")
+"""How the paths of OpenAI's routes begin, and of those in its manner; each path is looked at with a slash behind it."""
 OTHER_PATHS = web.AppKey[frozenset[str]]("other_paths")
 """Paths that are not OpenAI's wherever they are, such as the one that Vertex AI names, usually below `/v1`."""
 _IS_OPENAIS = web.RequestKey("is_openais", bool)
@@ -26,10 +27,10 @@ def speak_openai(request: web.Request) -> None:
 
 
 def speaks_openai(request: web.Request) -> bool:
-    """Tells whether a request is told of failures in OpenAI's shape: those for all paths below `/v1` are, but for those
-    that the app has as others."""
-    is_below = f"{request.path}/".startswith(f"{_PATH}/") and request.path.rstrip("/") not in request.app[OTHER_PATHS]
-    return request.get(_IS_OPENAIS, is_below) and not service_of(request).limits.tgi_openai_routes
+    """Tells whether a request is told of failures in OpenAI's shape: those for all paths below `/v1` are, and those for
+    some others, but for those that the app has as others."""
+    is_below = f"{request.path}/".startswith(_PATHS) and request.path.rstrip("/") not in request.app[OTHER_PATHS]
+    return request.get(_IS_OPENAIS, is_below) and not first_of(request).limits.tgi_openai_routes
 
 
 def openai_response(error: RouterError) -> web.Response:

@@ -179,15 +179,60 @@ class ChatChunk(_Head):
 
 
 class Model(BaseModel):
+    """A model or an adapter. Of one that makes vectors or scores its tasks are told, and their size or names."""
+
     id: str
     object: Literal["model"]
     created: int
     owned_by: str
     root: str | None = None
     parent: str | None = None
+    tasks: list[str] | None = None
+    vector_size: int | None = None
+    labels: list[str] | None = None
+    state: Literal["unloaded", "loading", "ready", "unloading", "failed", "unasked"] | None = None
+    """The state of a model of a server of several."""
+    source: str | None = None
+    """The URL of the server that would be asked now, of a model that others answer for."""
+    steps: list[str] | None = None
+    """The models that the steps of a pipeline ask."""
+    targets: dict[str, float] | None = None
+    """The models that an alias stands for, each with the weight of its share of the requests."""
+    shadow: dict[str, float] | None = None
+    """The models that a share of its requests is sent to, too."""
+
+
+class ModelState(BaseModel):
+    """A model that was loaded or unloaded, or an alias that was changed."""
+
+    id: str
+    object: Literal["model"]
+    state: Literal["ready", "unloaded"] | None = None
+    targets: dict[str, float] | None = None
+    shadow: dict[str, float] | None = None
 
 
 class Models(BaseModel):
     object: Literal["list"]
     data: list[Model]
     models: list[Any] | None = None
+
+
+class TextUsage(BaseModel):
+    prompt_tokens: int
+    total_tokens: int
+
+
+class Embedding(BaseModel):
+    """The vector of a text: numbers, or the base64 of little-endian float32 ones."""
+
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str
+
+
+class Embeddings(BaseModel):
+    object: Literal["list"]
+    data: list[Embedding]
+    model: str
+    usage: TextUsage

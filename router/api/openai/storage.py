@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from aiohttp import hdrs, web
 
-from penstock.router.api.http.access import Access
+from penstock.router.api.http.access import ACCESS
 from penstock.router.errors import ValidationError
 from penstock.router.shapes import Body
 from penstock.router.store.errors import ForeignPage, NoStore, NotStored
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from penstock.router.store.store import Store  # which imports SQLAlchemy
 
 STORE = web.AppKey["Store"]("store")
-ACCESS = web.AppKey("access", Access)
 UPLOADS = web.AppKey("uploads", asyncio.Semaphore)
 """The places of files that are received at once."""
 DOWNLOADS = web.AppKey("downloads", asyncio.Semaphore)

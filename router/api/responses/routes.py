@@ -16,7 +16,7 @@ from penstock.router.errors import ValidationError
 from penstock.router.generation import request_record
 from penstock.router.generation.asking import Asking
 from penstock.router.generation.identity import RESUME, Wish
-from penstock.router.generation.service import service_of
+from penstock.router.generation.services import service_of
 from penstock.router.generation.validation import validate
 from penstock.router.store.records import ResponseStatus, StoredResponse
 
@@ -29,7 +29,7 @@ async def create(request: web.Request) -> web.StreamResponse:
     body = await read_body(request, ResponseBody)
     request_record.describe("response", body.model)
     check_metadata(body.metadata)
-    with Asking(service_of(request, body.model)) as asking:
+    with Asking(await service_of(request, body.model)) as asking:
         wish, store = wish_of(request), store_if_any(request)
         before = await keeping.before(body, store, asking.service.limits)
         body = await keeping.resolved(body, store, asking.service.limits)
@@ -73,7 +73,7 @@ async def _queued(
 async def count_tokens(request: web.Request) -> web.Response:
     """Answers with the number of tokens that the prompt of a response would have."""
     body = await read_body(request, AskingBody)
-    service = service_of(request, body.model)
+    service = await service_of(request, body.model)
     store = store_if_any(request)
     before = await keeping.before(body, store, service.limits)
     body = await keeping.resolved(body, store, service.limits)

@@ -17,7 +17,7 @@ from penstock.router.api.responses import keeping
 from penstock.router.api.responses.bodies import Includable
 from penstock.router.api.responses.input_items import carried
 from penstock.router.errors import RouterError, ValidationError
-from penstock.router.generation.service import service_of
+from penstock.router.generation.services import first_of
 from penstock.router.store.errors import NotStored, StoreUnavailable
 from penstock.router.store.records import ResponseStatus, StoredResponse
 
@@ -86,7 +86,7 @@ async def input_items(request: web.Request) -> web.Response:
         raise ValidationError(f"`order` must be asc or desc. Given: {order:.40}")
     limit, after = limit_of(request, MAX_PAGE, DEFAULT_PAGE), query.get("after")
     id, items = _id(request), list[dict[str, Any]]()
-    async with aclosing(store.responses.chain(id, service_of(request).limits.payload_limit)) as chain:
+    async with aclosing(store.responses.chain(id, first_of(request).limits.payload_limit)) as chain:
         async for each in chain:
             items += keeping.items_of(each) if each.id != id else keeping.came_in(each)
     if order == "desc":

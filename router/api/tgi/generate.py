@@ -25,7 +25,8 @@ from penstock.router.generation.other_fields import (
 )
 from penstock.router.generation.parameters import Parameters
 from penstock.router.generation.ranking import best_first
-from penstock.router.generation.service import Service, service_of
+from penstock.router.generation.service import Service
+from penstock.router.generation.services import service_of
 from penstock.router.generation.spec import GenerationSpec
 from penstock.router.text.tokenizer import Tokenizer
 
@@ -33,8 +34,8 @@ from penstock.router.text.tokenizer import Tokenizer
 async def generate(request: web.Request) -> web.StreamResponse:
     """Answers `POST /generate` with the whole answer."""
     body = await read_body(request, GenerateBody)
-    with Asking(service_of(request)) as asking:
-        answer, headers = await _whole_answer(asking, body, asks_full_text(body, default=False), wish_of(request))
+    with Asking(await service_of(request)) as asking:
+        answer, headers = await whole_answer(asking, body, asks_full_text(body, default=False), wish_of(request))
         return json_response(answer, headers=headers)
 
 
@@ -57,8 +58,8 @@ async def answer_generate(
     is_full_text = asks_full_text(body, default=True)
     if body.stream:
         return await _stream_answer(request, body, is_full_text)
-    with Asking(service_of(request)) as asking:
-        answer, headers = await _whole_answer(asking, body, is_full_text, wish or wish_of(request))
+    with Asking(await service_of(request)) as asking:
+        answer, headers = await whole_answer(asking, body, is_full_text, wish or wish_of(request))
         return json_response([answer], headers=headers)
 
 
@@ -99,9 +100,10 @@ def returned(candidates: Sequence[Answer], tokens: Sequence[list[Token]], parame
     return ranked[:n] if n > 1 else [ranked[0], *sorted(ranked[1:], key=lambda answer: answer.index)]
 
 
-async def _whole_answer(
+async def whole_answer(
     asking: Asking, body: GenerateBody, is_full_text: bool, wish: Wish
 ) -> tuple[dict[str, Any], dict[str, str]]:
+    """Returns the whole answer to a body, and the headers beside it. Raises RouterError."""
     service = asking.service
     spec, identity = await identified(service, body, is_full_text, wish, is_stream=False)
     async with answering(asking, [spec], identity, is_stream=False) as answers:
@@ -143,7 +145,7 @@ def _prefill(service: Service, answer: Answer) -> list[dict[str, Any]]:
 
 async def _stream_answer(request: web.Request, body: GenerateBody, is_full_text: bool) -> web.StreamResponse:
     """Streams the answer. As in TGI the status is sent before anything is checked, and an error is the last event."""
-    with Asking(service_of(request)) as asking:
+    with Asking(await service_of(request)) as asking:
         spec, identity = await identified(asking.service, body, is_full_text, wish_of(request), is_stream=True)
         headers = {**request_headers(asking.service, body.inputs), REPEAT: identity.text}
         events = _events(asking, body, spec, identity, is_full_text)

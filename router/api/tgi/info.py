@@ -7,14 +7,15 @@ from aiohttp import web
 
 from penstock.router.api.http.body import json_response, list_response, read_body
 from penstock.router.api.tgi.bodies import GenerateBody
-from penstock.router.generation.service import Service, service_of
+from penstock.router.generation.service import Service
+from penstock.router.generation.services import SERVICES, service_of
 from penstock.router.generation.text_tokens import split
 from penstock.router.metrics.metrics import CONTENT_TYPE
 
 
 async def info(request: web.Request) -> web.Response:
     """Answers with all that `describe` tells."""
-    return json_response(describe(service_of(request)))
+    return json_response(describe(await service_of(request)))
 
 
 def describe(service: Service) -> dict[str, Any]:
@@ -55,13 +56,13 @@ def describe(service: Service) -> dict[str, Any]:
 
 async def metrics(request: web.Request) -> web.Response:
     """Answers with the metrics in Prometheus's text format."""
-    body = await asyncio.to_thread(service_of(request).metrics.exposition)
+    body = await asyncio.to_thread(request.app[SERVICES].exposition)
     return web.Response(body=body, headers={"content-type": CONTENT_TYPE})
 
 
 async def tokenize(request: web.Request) -> web.StreamResponse:
     """Answers with the tokens of `inputs`, each with its place in the text."""
     body = await read_body(request, GenerateBody)
-    service = service_of(request)
+    service = await service_of(request)
     async with service.engine.permit():
         return await list_response(request, split(service, body.inputs))

@@ -1,12 +1,25 @@
-"""The architectures that the decoder computes, by their names in config.json; may import kernels, models
+"""The architectures that decoder and encoder compute, by their names in config.json; may import kernels, models
 and weights."""
 
 from collections.abc import Callable
 
 from penstock.shard.models.config import ModelConfig
+from penstock.shard.models.encoder_config import EncoderConfig
 from penstock.shard.models.families.alibi import bloom, mpt
 from penstock.shard.models.families.cohere import cohere, cohere2
 from penstock.shard.models.families.deepseek import deepseek_v2, deepseek_v3, glm4_moe_lite, youtu
+from penstock.shard.models.families.embedders import EMBEDDERS
+from penstock.shard.models.families.encoders import (
+    bert,
+    deberta,
+    distilbert,
+    eurobert,
+    gte,
+    modernbert,
+    mpnet,
+    nomic,
+    roberta,
+)
 from penstock.shard.models.families.falcon import falcon
 from penstock.shard.models.families.gemma import gemma1, gemma2, gemma3
 from penstock.shard.models.families.gpt import gpt2, gpt_bigcode, gpt_j, gpt_neox, opt
@@ -121,5 +134,20 @@ FAMILIES: dict[str, Family] = {
     "YoutuForCausalLM": youtu,
 }
 """The functions that read the rest of config.json, by architecture. They raise ModelConfigError."""
+ENCODER_FAMILIES: dict[str, Callable[[Keys], EncoderConfig]] = {
+    "Bert": bert, "Camembert": roberta, "DebertaV2": deberta, "DistilBert": distilbert, "EuroBert": eurobert,
+    "Gte": gte, "MPNet": mpnet, "ModernBert": modernbert, "New": gte, "NomicBert": nomic, "Roberta": roberta,
+    "XLMRoberta": roberta}
+"""The families of encoders, by what the names of their architectures begin with."""
+KINDS_OF_ENCODERS = "Model", "ForMaskedLM", "ForSequenceClassification"
+ENCODERS: dict[str, Callable[[Keys], EncoderConfig]] = {
+    f"{name}{kind}": family for name, family in ENCODER_FAMILIES.items()
+    for kind in KINDS_OF_ENCODERS}
+"""The same, by architecture: alone, and below the heads whose vectors and scores are made of what it computes."""
+ARCHITECTURES: dict[str, Family] = {
+    **FAMILIES, **ENCODERS, **{name: FAMILIES[base] for name, base in EMBEDDERS.items()}}
+NAMES = (f"{', '.join(FAMILIES)}, {', '.join(EMBEDDERS)}, or an encoder's, {', '.join(ENCODER_FAMILIES)}, before "
+         f"{' or '.join(KINDS_OF_ENCODERS)}")
+"""The names of all of them, in words."""
 OF_IMAGES = ("Qwen3_5ForConditionalGeneration",)
 """Those that read images too, whose decoder is described under `text_config`; images are not read here."""

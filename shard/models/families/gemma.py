@@ -33,13 +33,16 @@ def gemma2(keys: Keys) -> ModelConfig:
 
 
 def gemma3(keys: Keys) -> ModelConfig:
-    """Layers with a window have a rotation of their own, which nothing scales."""
-    return _of_query_scale(rotating_by_kind(GEMMA3, keys, pattern=6, local_theta="rope_local_base_freq"), keys)
+    """Layers with a window have a rotation of their own, which nothing scales. Where tokens see those behind them, too,
+    half of a window is before a token, and half behind it."""
+    config = _of_query_scale(rotating_by_kind(GEMMA3, keys, pattern=6, local_theta="rope_local_base_freq"), keys)
+    if not keys.switch("use_bidirectional_attention"):
+        return config
+    windows = tuple(window // 2 for window in config.attention.windows)
+    return replace(config, attention=replace(config.attention, windows=windows, is_causal=False))
 
 
 def _of_query_scale(config: ModelConfig, keys: Keys) -> ModelConfig:
-    if keys.get("use_bidirectional_attention"):
-        raise keys.error("use_bidirectional_attention", "false, the only one supported")
     attention = replace(config.attention, scale=keys.number("query_pre_attn_scalar") ** -0.5,
                         softcap=_cap(keys, "attn_logit_softcapping"))
     head = replace(config.head, softcap=_cap(keys, "final_logit_softcapping"))

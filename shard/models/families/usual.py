@@ -120,7 +120,8 @@ class Usual:
             num_heads, num_kv_heads, head_dim, scale=head_dim**-0.5,
             windows=self.windows(keys, num_layers), rotations=(rotation,) * num_layers,
             is_interleaved=self.is_interleaved, alibi=float(self.positions is Positions.ALIBI), qkv=self.qkv,
-            head_norm=self.head_norm, qkv_bias=keys.switch(self.qkv_bias), output_bias=keys.switch(self.output_bias))
+            head_norm=self.head_norm, qkv_bias=keys.switch(self.qkv_bias), output_bias=keys.switch(self.output_bias),
+            is_causal=keys.get("is_causal") is None or keys.switch("is_causal"))
 
     def _head_dim(self, keys: Keys, hidden_size: int, num_heads: int) -> int:
         if keys.get("head_dim") is None and hidden_size % num_heads:

@@ -42,6 +42,7 @@ def test_rounded_weights_are_fewer_bytes():
     assert math.isclose(rounded_bytes(DEMO_MODEL, "int8") / read_bytes(DEMO_MODEL), 0.53, abs_tol=0.05)
 
 
+@pytest.mark.every_case
 @pytest.mark.slow
 def test_threads_and_shards_take_turns():
     options = ["--cores", "2", "--rounds", "1", "--sequences", "2", "--new", "4", "--prompt", "8", "--prefill", "32"]

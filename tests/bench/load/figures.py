@@ -11,6 +11,8 @@ TIMES = {"type": ["object", "null"], "additionalProperties": False,
          "required": ["mean", "p50", "p75", "p90", "p99"],
          "properties": dict.fromkeys(["mean", "p50", "p75", "p90", "p99"], NUMBER)}
 RUN_FIELDS: dict[str, Any] = {
+    "lengths": {"type": ["object", "null"], "additionalProperties": False, "required": ["prompt", "output"],
+                "properties": {"prompt": COUNT, "output": COUNT}},
     "duration_s": NUMBER, "is_interrupted": {"type": "boolean"}, "requests": COUNT, "answered": COUNT, "failed": COUNT,
     "failures": {"type": "array", "items": {
         "type": "object", "additionalProperties": False, "required": ["kind", "count", "example"],

@@ -28,7 +28,7 @@ def figures(path):
 
 
 def test_levels_are_measured_in_turn_shown_and_written(tmp_path):
-    script = Script(lambda body: tgi_events([0.02] * body["parameters"]["max_new_tokens"]))
+    script = Script(lambda body: tgi_events([0.02, *[0.001] * (body["parameters"]["max_new_tokens"] - 1)]))
     result = invoke(script, "--concurrency", "1,3", "--requests", "6", "--output-tokens", "4", "--random", "10",
                     "--goodput", "ttft:5000,itl:5000", "--json", str(tmp_path / "a.json"), "--ignore-eos",
                     "--fields", '{"seed": 1}', "--picture", str(tmp_path / "deep" / "a.png"))
@@ -47,6 +47,29 @@ def test_levels_are_measured_in_turn_shown_and_written(tmp_path):
     for text in ("concurrency 1: 6 of 6 requests answered", "time to first token", "goodput: ", "as the server counts",
                  "prompts of 5 tokens"):
         assert text in result.output
+
+
+def test_a_scenario_has_a_table_of_latencies(tmp_path):
+    script = Script(lambda body: tgi_events([0.002] * body["parameters"]["max_new_tokens"]))
+    result = invoke(script, "--scenario", "lecture", "--concurrency", "1,2", "--requests", "4", "--json",
+                    str(tmp_path / "a.json"), "--picture", str(tmp_path / "a.png"))
+    assert result.exit_code == 0, result.output
+    found = figures(tmp_path / "a.json")
+    assert found["prompts"] == ", then ".join(f"random, {number} common words" for number in (51, 232, 228))
+    lengths = [(51, 1), (232, 1), (228, 26)]
+    assert [(run["concurrency"], *run["lengths"].values()) for run in found["runs"]] == [
+        (level, *each) for level in (1, 2) for each in lengths]
+    head, *rows = result.stdout.splitlines()[-7:]
+    assert head.split()[-5:] == ["e2e", "p50", "p75", "p90", "failed"]
+    for row, run in zip(rows, found["runs"], strict=True):
+        shares = [f"{run['e2e_ms'][name]:.1f}" for name in ("p50", "p75", "p90")]
+        new = run["lengths"]["output"]
+        assert row.split() == [f"{run['lengths']['prompt']}", "→", f"{new}", "5", "→", f"{new}",
+                               f"{run['concurrency']:g}", *shares, "0"]
+    assert "228 → 26 tokens, concurrency 2: 4 of 4 requests answered" in result.output
+    sent = [body for _, _, body in script.requests][1:]
+    assert [len(body["inputs"].split()) for body in sent[::4]] == [51, 232, 228] * 2
+    assert len({body["inputs"][:20] for body in sent}) == len(sent) == 24, "no two share what a server might keep"
 
 
 def test_a_rate_and_a_base_address_of_openai(tmp_path):
@@ -85,7 +108,9 @@ def test_failures_are_counted_by_status(tmp_path):
     (["--concurrency", "1,0"], "is not a list of numbers such as 1,4,16"),
     (["--concurrency", "1.5"], "is not a list of numbers"),
     (["--rate", "1", "--concurrency", "1"], "exclude each other"),
-    (["--random", "3", "--prompts", __file__], "exclude each other"),
+    (["--random", "3", "--prompts", __file__], "--prompts and --random exclude each other"),
+    (["--random", "3", "--scenario", "lecture"], "--scenario and --random exclude each other"),
+    (["--scenario", "talk"], "'talk' is not 'lecture'"),
     (["--fields", "[1]"], "is not a JSON object"),
 ])
 def test_what_is_wrong_is_said_in_a_sentence(arguments, sentence):

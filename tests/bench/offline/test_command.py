@@ -10,6 +10,7 @@ import pytest
 from tests.paths import DEMO_MODEL
 
 
+@pytest.mark.every_case
 @pytest.mark.slow
 def test_it_measures_all_contenders() -> None:
     done = subprocess.run(

@@ -17,6 +17,7 @@ def test_what_was_measured_is_what_was_wanted() -> None:
     assert max(run.share for run in runs.values()) <= 1.4
 
 
+@pytest.mark.every_case
 @pytest.mark.slow
 def test_beams_share_their_blocks() -> None:
     command = [sys.executable, "-m", "penstock.bench.server.beams", str(DEMO_MODEL), "--prompts", "2", "--tokens", "4",

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from penstock.kernels import build as kernels
 from tests.deploy.containers.engine import CommandError, Engine
 from tests.paths import ROOT
 
@@ -62,7 +63,8 @@ def _made_base(engine: Engine) -> str:
 
 
 def _build_base(engine: Engine, base: str) -> str:
-    """Makes the base of the stages that build: the machine's certificates, settings of pip, and wheels on its disk."""
+    """Makes the base of the stages that build: the machine's certificates, settings of pip, wheels on its disk, and
+    most of its compiled kernels."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         lines, variables = ["[global]", "timeout = 180"], "PIP_CONFIG_FILE=/etc/build/pip.conf"
@@ -79,9 +81,22 @@ def _build_base(engine: Engine, base: str) -> str:
             lines.append("find-links = /etc/build")
         lines += [f"{key} = {settings[key]}" for key in ("index-url", "trusted-host") if key in settings]
         (folder / "pip.conf").write_text("\n".join(lines) + "\n")
-        (folder / "Dockerfile").write_text(f"FROM {base}\nCOPY . /etc/build\nENV {variables}\n")
+        (folder / "kernels").mkdir()
+        for library in _compiled_kernels():
+            shutil.copy(library, folder / "kernels" / library.name)
+        (folder / "Dockerfile").write_text(
+            f"FROM {base}\nCOPY . /etc/build\nCOPY kernels /src/kernels/lib\nENV {variables}\n")
         engine.docker("build", "--quiet", "--tag", BUILD_BASE, folder, seconds=300)
     return BUILD_BASE
+
+
+def _compiled_kernels() -> list[Path]:
+    """Returns the libraries that the image's own compiler would make of the same sources, but for the last: so it has
+    one to make, and not minutes of work. A machine of another release has none, for its libraries may not load."""
+    release = OFFICIAL_BASE.partition(":")[2].partition("-")[0]
+    if f"VERSION_CODENAME={release}\n" not in Path("/etc/os-release").read_text() or "CXX" in os.environ:
+        return []
+    return [library for library in map(kernels.library, [*kernels.PATHS][:-1]) if library.exists()]
 
 
 def _settings_of_pip() -> dict[str, str]:

@@ -10,7 +10,7 @@ from tests.e2e.client import many_clients, metric, stream
 from tests.e2e.prompts import source
 
 MIB = 1 << 20
-MEMORY, NUM_CPUS = 700, 1.5
+MEMORY, NUM_CPUS = 720, 1.5
 LIMITS = ("--memory", f"{MEMORY}m", "--memory-swap", f"{MEMORY}m", "--cpus", str(NUM_CPUS))
 
 

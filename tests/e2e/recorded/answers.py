@@ -18,7 +18,9 @@ from tests.e2e.server import DEMO_MODEL, Server, serve
 FILE = Path(__file__).with_name("answers.json")
 PATHS = ("avx512_bf16", "avx512", "avx2")
 """The instruction paths of the kernels, each of which is recorded by itself."""
-FLAGS = ("--num-shard", "2", "--max-batch-prefill-tokens", "256", "--enable-prefill-logprobs", "--max-best-of", "3")
+FLAGS = ("--max-batch-prefill-tokens", "256", "--enable-prefill-logprobs", "--max-best-of", "4",
+         "--watermark-gamma", "0.4", "--watermark-delta", "4")
+"""Those of the server that tests/e2e shares, as far as answers depend on them."""
 
 VARYING = {"created", "system_fingerprint", "prefix_hit_tokens", "cached_tokens"}
 """Fields that tell of the time, of the version, or of what was asked before."""
@@ -28,12 +30,18 @@ Answers = dict[str, Any]
 
 
 @contextmanager
-def server_on(path: str, folder: Path) -> Iterator[Server]:
-    """Serve the demo model with the kernels of one instruction path. Fails unless these are used."""
-    with serve(folder, *FLAGS, environment={"KERNELS": "cpu", "KERNELS_PATH": path}) as server:
-        with urllib.request.urlopen(f"{server.url}/info") as response:
-            assert json.load(response)["numerics"].startswith(f"cpu-{path}/")
+def server_on(path: str, folder: Path, num_shard: int = 2) -> Iterator[Server]:
+    """Serve the demo model with the kernels of one instruction path, on so many shards. Fails unless these are used."""
+    environment = {"KERNELS": "cpu", "KERNELS_PATH": path}
+    with serve(folder, *FLAGS, "--num-shard", str(num_shard), environment=environment) as server:
+        assert numerics(server).startswith(f"cpu-{path}/")
         yield server
+
+
+def numerics(server: Server) -> str:
+    """Give the name of what decides a server's bits."""
+    with urllib.request.urlopen(f"{server.url}/info") as response:
+        return str(json.load(response)["numerics"])
 
 
 async def ask_all(url: str, num_at_once: int = len(ASKS)) -> Answers:

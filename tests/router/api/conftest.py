@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 import uvloop
 from aiohttp import ClientResponse, web
 from aiohttp.test_utils import TestClient, TestServer
@@ -19,18 +20,29 @@ from tokenizers import Tokenizer as ParsedTokenizer
 
 from penstock.bench.programs.scripted_model import Answer, ScriptedModel
 from penstock.contract.facts import Facts
+from penstock.contract.pooling import Task
 from penstock.contract.row import Row
 from penstock.router.adapters.registry import Registry
 from penstock.router.app import IDLE_SECONDS, make_app, make_runner
 from penstock.router.chat.given_templates import GivenTemplates
 from penstock.router.chat.template import ChatTemplate
+from penstock.router.config import RouterConfig, ServedModel
 from penstock.router.engine.engine import Engine
+from penstock.router.generation.around import NOTHING, Around
 from penstock.router.generation.poison_memory import PoisonMemory
-from penstock.router.generation.service import ServerInfo, Service, Services
+from penstock.router.generation.service import ServerInfo, Service
+from penstock.router.generation.services import Services
+from penstock.router.generation.text_rules import TextRules
 from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.groups.groups import Groups
 from penstock.router.limits import Limits
 from penstock.router.metrics.metrics import Metrics
+from penstock.router.models.aliases import Aliases
+from penstock.router.models.model import Count, Model
+from penstock.router.models.models import Models
+from penstock.router.models.orders import OrderPipe, Orders
+from penstock.router.pipeline_settings import PipelineSettings
+from penstock.router.pipelines.pipelines import Pipelines
 from penstock.router.text import encoding
 from penstock.router.text.tokenizer import Tokenizer
 from tests.eventually import until
@@ -90,6 +102,10 @@ class Server:
         return {name: float(value) for name, value in
                 (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
 
+    def counted(self, name: str, **labels: str) -> float:
+        """One of the series; to ask for all of them again and again would keep the loop busy."""
+        return self.metrics._registry.get_sample_value(name, labels) or 0.0
+
     async def until_idle(self) -> None:
         """Wait until nothing runs and every permit is back."""
         await until(lambda: not self.engine._requests and self.groups._permits == LIMITS.max_concurrent_requests)
@@ -114,8 +130,15 @@ def _parse_tokenizer(file: Path) -> tuple[ParsedTokenizer, str]:
 
 def load_tokenizer(file: Path) -> Tokenizer:
     """Loads a tokenizer.json as a router does, but reads each once, for that takes as long as all else of a server."""
-    tokenizer, digest = _parse_tokenizer(file)
-    return Tokenizer(tokenizer, digest=digest, file=os.open(file, os.O_RDONLY))
+    parsed, digest = _parse_tokenizer(file)
+    tokenizer = Tokenizer(parsed, digest=digest, file=os.open(file, os.O_RDONLY))
+    tokenizer.num_ids = _count_ids(file)
+    return tokenizer
+
+
+@cache
+def _count_ids(file: Path) -> int:
+    return Tokenizer(_parse_tokenizer(file)[0]).num_ids
 
 
 Start = Callable[..., Awaitable[Server]]
@@ -136,7 +159,9 @@ async def starting() -> AsyncIterator[Start]:
             prepare: Callable[[web.Application], None] = lambda app: None, tokenizer_file: Path = DEMO,
             adapters: Registry | None = None, grammars: GrammarCompiler | None = None,
             template: ChatTemplate | None = None, allows_runtime_adapters: bool = False, others: Sequence[Service] = (),
-            given_templates: GivenTemplates | None = None,
+            given_templates: GivenTemplates | None = None, texts: TextRules | None = None,
+            make_around: Callable[[Metrics], Around] = lambda metrics: NOTHING,
+            make_services: Callable[[Service], Services] | None = None, pipelines: Sequence[PipelineSettings] = (),
             **settings: Any,
         ) -> Server:
             tokenizer = load_tokenizer(tokenizer_file)
@@ -147,14 +172,19 @@ async def starting() -> AsyncIterator[Start]:
                 parsed, _ = _parse_tokenizer(tokenizer_file)
                 fleet = SpeakingFleet(ScriptedModel(parsed, reply, min(facts.eos_token_ids), facts.block_size))
             fleet.facts = facts
-            metrics = Metrics(limits)
+            metrics = Metrics(limits, has_tei=Task.GENERATE not in facts.tasks)
             engine = Engine(fleet, facts, limits, metrics, adapters=adapters)
             groups = Groups(limits, metrics, adapters)
             groups.add(engine)
             service = Service(
                 groups, tokenizer, metrics, INFO, PoisonMemory(limits.poison_memory), grammars, template,
-                Registry() if adapters is None else adapters, allows_runtime_adapters, given_templates)
-            app = make_app(Services(service, *others), **settings)
+                Registry() if adapters is None else adapters, allows_runtime_adapters, given_templates,
+                texts or TextRules(), around := make_around(metrics))
+            stack.push_async_callback(around.close)
+            services = Services(service, *others) if make_services is None else make_services(service)
+            piped = await Pipelines.opened(pipelines, services)
+            stack.push_async_callback(piped.close)
+            app = make_app(services, pipelines=piped, **settings)
             prepare(app)
             server = RealServer(app, idle_seconds)
             await server.start_server()
@@ -176,6 +206,24 @@ async def server(start: Start) -> Server:
     return await start()
 
 
+of_one_server = pytest.mark.asyncio(loop_scope="module")
+"""Marks tests with a `lasting_server`."""
+
+
+@pytest.fixture(scope="module")
+def lasting_settings() -> dict[str, Any]:
+    """What the module's lasting server is started with."""
+    return {}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def lasting_server(lasting_settings: dict[str, Any]) -> AsyncIterator[Server]:
+    """A server that is started once for a module's tests `of_one_server`, which leave it as it was. To start one takes
+    longer than most requests."""
+    async with starting() as start:
+        yield await start(**lasting_settings)
+
+
 @pytest.fixture(scope="session")
 def demo() -> ChatTemplate:
     """A template that knows nothing of tools."""
@@ -195,3 +243,47 @@ def grammars() -> Iterator[GrammarCompiler]:
     compiler = GrammarCompiler(DEMO, FACTS.vocab_size, FACTS.eos_token_ids)
     yield compiler
     compiler.close()
+
+
+class Opened:
+    """A loaded model, which is another server's only service."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+
+    async def close(self) -> None:
+        """Leaves the service to its server."""
+
+
+@pytest.fixture
+async def behind() -> AsyncIterator[Server]:
+    """The server of the model `other` of `several`."""
+    async with starting() as start:
+        yield await start(answer="I am other.<|im_end|>")
+
+
+@pytest.fixture
+async def several(tmp_path: Path, start: Start, behind: Server) -> AsyncIterator[Any]:
+    """several(…) starts a server of the models `demo` and `other`, and of the alias `mine` of `other`."""
+    pipe = OrderPipe()
+
+    async def begin(aliases: Aliases | None = None, template: ChatTemplate | None = None, **settings: Any) -> Server:
+        service = Service(behind.groups, behind.tokenizer, behind.metrics, ServerInfo("other", "1", "cpu"),
+                          PoisonMemory(0), template=template)
+
+        async def open(config: RouterConfig, count: Count, on_end: object) -> Opened:
+            count(service.facts, service.limits)
+            return Opened(service)
+
+        config = RouterConfig(
+            model_id="/other", served_name="other", model_dir=tmp_path, tokenizer_json=tmp_path, shard_sockets=(),
+            listen_fd=-1, notices_fd=-1, log_level="INFO", compute_type=None, vertex_predict_route=None,
+            vertex_health_route=None)
+        model = Model(ServedModel(config=config, is_pinned=False, keep_alive=1e6), Orders(pipe.fd),
+                      lambda facts, limits: behind.metrics, open)
+        return await start(answer="I am demo.<|im_end|>", template=template, make_services=lambda first: Models(
+            first, 0, [model], aliases or Aliases({"mine": {"other": 1.0}}), max_memory=None, max_load_wait=5.0,
+            **settings))
+
+    yield begin
+    pipe.close()

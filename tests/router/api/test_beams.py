@@ -8,11 +8,12 @@ import pytest
 from penstock.protos import penstock_pb2 as pb
 from penstock.router.chat.template import ChatTemplate
 from tests.fakes import LIMITS
-from tests.router.api.conftest import Server, Start
+from tests.router.api.conftest import Server, Start, of_one_server
 
 BEAMS = {"num_beams": 3, "max_new_tokens": 2}
 
 
+@of_one_server
 @pytest.mark.parametrize(("more", "told"), [
     ({"num_beams": 0}, "`num_beams` must be >= 1 and <= 128. Given: 0"),
     ({"num_beams": 129}, "`num_beams` must be >= 1 and <= 128. Given: 129"),
@@ -47,11 +48,11 @@ BEAMS = {"num_beams": 3, "max_new_tokens": 2}
     ({"constraints": [[5]]}, "`constraints`, other than [], is not supported"),
     ({"force_words_ids": [[5]]}, "`force_words_ids`, other than [], is not supported"),
 ], ids=str)
-async def test_tgis_routes_refuse(server: Server, more: dict[str, Any], told: str) -> None:
-    response = await server.post("/generate", {"inputs": "a", "parameters": {**BEAMS, **more}})
+async def test_tgis_routes_refuse(lasting_server: Server, more: dict[str, Any], told: str) -> None:
+    response = await lasting_server.post("/generate", {"inputs": "a", "parameters": {**BEAMS, **more}})
     assert (response.status, await response.json()) == (422, {
         "error": f"Input validation error: {told}", "error_type": "validation"})
-    await server.until_idle()
+    await lasting_server.until_idle()
 
 
 async def test_there_are_at_most_128_beams_however_many_requests_there_may_be(start: Start) -> None:

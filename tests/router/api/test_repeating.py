@@ -17,6 +17,8 @@ BODIES: dict[str, tuple[str, dict[str, Any]]] = {
     "/": ("/", {"inputs": "a", "parameters": {"temperature": 0.5, "max_new_tokens": 6}}),
     "/generate_stream": ("/generate_stream", {"inputs": "a", "parameters": {"do_sample": True, "max_new_tokens": 6}}),
     "completions": ("/v1/completions", {"prompt": ["a", "b"], "n": 2, "max_tokens": 6}),
+    "kserve": ("/v2/models/demo/generate", {"text_input": "a", "temperature": 0.5, "n": 2, "max_tokens": 6}),
+    "kserve's stream": ("/v2/models/demo/generate_stream", {"text_input": "a", "temperature": 0.5, "max_tokens": 6}),
     "chats": ("/v1/chat/completions", {"messages": HELLO, "n": 2, "max_tokens": 6}),
 }
 PLAIN = BODIES["/generate"]
@@ -103,7 +105,7 @@ async def test_a_seed_of_the_request_stays(server: Server) -> None:
 async def test_refusals(server: Server, headers: dict[str, str], what: str) -> None:
     for path, body in BODIES.values():
         found = await refusal(server, path, body, **headers)
-        assert found[0] == (400 if path.startswith("/v1/") else 422)
+        assert found[0] == (400 if path.startswith(("/v1/", "/v2/")) else 422)
         assert what in found[1]
 
 

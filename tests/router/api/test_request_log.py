@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from penstock.router import logs
@@ -20,11 +19,14 @@ from penstock.router.keys import Keys
 from penstock.router.logs import JsonFormatter, TextFormatter
 from tests.eventually import until
 from tests.fakes import LIMITS
+from tests.pooling_fleet import EMBEDDER, PoolingFleet
 from tests.router.adapters.folders import write_adapter
 from tests.router.api.conftest import Server, Start
+from tests.router.api.test_metrics import read
 
-TIMES = {"total_time", "validation_time", "queue_time", "inference_time", "time_per_token", "time_to_first_token"}
-NOT_COMPARED = {"request_id", *TIMES}
+TIMES = {"total_time", "validation_time", "queue_time", "inference_time", "time_per_token", "time_to_first_token",
+         "step_time"}
+NOT_COMPARED = {"request_id", "waits", *TIMES}
 SECRET = "the-secret-of-the-prompt"
 
 
@@ -67,6 +69,7 @@ async def test_a_request(start: Start, lines: Lines) -> None:
     told = lines.all[1]
     assert set(told) > TIMES
     assert told["queue_time"] + told["inference_time"] + told["validation_time"] <= told["total_time"]
+    assert sum(float(wait.partition(":")[2]) for wait in told["waits"].split(",")) <= told["queue_time"]
     assert {name: value for name, value in told.items() if name not in NOT_COMPARED} == {
         "route": "POST /generate", "status": 200, "stream": False, "answers": 1,
         "input_tokens": 40, "cached_tokens": 32, "output_tokens": 3, "finish_reason": "length"}
@@ -126,9 +129,9 @@ async def test_a_request_that_is_refused_since_there_are_others(start: Start, li
 @pytest.mark.parametrize("path", ["/generate", "/generate_stream"])
 async def test_a_client_that_leaves(server: Server, lines: Lines, path: str) -> None:
     server.fleet.may_answer.clear()
-    with pytest.raises(asyncio.TimeoutError):
-        async with server.client.post(path, json={"inputs": "a"}, timeout=aiohttp.ClientTimeout(0.05)) as response:
-            await response.read()
+    asked = asyncio.create_task(read(server, path))
+    await until(lambda: bool(server.fleet.plans))
+    asked.cancel()
     await lines.until(1)
     told = lines.one()
     assert (told["status"], told["error"], told["input_tokens"], told["output_tokens"]) == (499, "dropped", 1, 0)
@@ -227,3 +230,15 @@ def test_whether_it_is_written(
     finally:
         for each in (logger, logging.getLogger("penstock")):
             each.setLevel(logging.NOTSET)
+
+
+async def test_vectors_and_scores(start: Start, lines: Lines) -> None:
+    server = await start(facts=EMBEDDER, make_fleet=lambda _: PoolingFleet())
+    answer = await (await server.post("/v1/embeddings", {"input": ["a b", "c"]})).json()
+    assert lines.one() == {
+        "route": "POST /v1/embeddings", "status": 200, "stream": False, "answers": 2,
+        "input_tokens": answer["usage"]["prompt_tokens"], "cached_tokens": 0, "output_tokens": 0,
+        "finish_reason": "pooled,pooled"}
+    await server.post("/v1/rerank", {"query": "", "documents": ["a"]})
+    assert {name: lines.all[1][name] for name in ("route", "status", "error")} == {
+        "route": "POST /v1/rerank", "status": 400, "error": "empty"}

@@ -53,6 +53,19 @@ async def test_a_request_reaches_the_model_that_it_names(server: Server) -> None
     assert (await server.generate())["generated_text"] == "I am demo."
 
 
+async def test_a_path_of_kserves_names_a_model_or_an_adapter(server: Server) -> None:
+    body = {"text_input": "Who?", "max_tokens": 9, "exclude_input_in_output": True}
+    for name, text in (("demo", "I am demo."), ("second", "I am second."), ("tuned", "I am second.")):
+        answer = await (await server.post(f"/v2/models/{name}/generate", body)).json()
+        assert (answer["model_name"], answer["text_output"]) == (name, text)
+    by_setting = await (await server.post("/v2/models/second/generate", {**body, "lora_name": "tuned"})).json()
+    assert by_setting["text_output"] == "I am second."
+    assert len(server.fleet.loads) == 0
+    assert (await server.post("/v2/models/third/generate", body)).status == 404
+    listed = await (await server.post("/v2/repository/index", {})).json()
+    assert [each["name"] for each in listed] == ["demo", "second"]
+
+
 async def test_each_model_has_its_own_facts_limits_and_counts(server: Server, second: Service) -> None:
     body = {"prompt": "Who?", "stop": ["1", "2"]}
     assert await complete(server, model="demo", **body)

@@ -1,6 +1,7 @@
 """The spans of requests, by an exporter that keeps them: the real app, engine and tokenizer over a scripted fleet."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from pathlib import Path
@@ -17,8 +18,10 @@ from penstock.router.adapters.registry import Registry
 from penstock.router.adapters.source import AdapterSource
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.fleet.errors import FleetError
+from penstock.router.journal.redaction import Redaction
 from penstock.router.tracing.middleware import Tracing
 from tests.eventually import until
+from tests.pooling_fleet import EMBEDDER, PoolingFleet
 from tests.router.adapters.folders import write_adapter
 from tests.router.api.conftest import Server, Start
 
@@ -55,10 +58,10 @@ StartTraced = Callable[..., Awaitable[Traced]]
 
 @pytest.fixture
 def start_traced(start: Start) -> StartTraced:
-    async def start_traced(**more: Any) -> Traced:
+    async def start_traced(redaction: Redaction | None = None, **more: Any) -> Traced:
         exporter, provider = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
         provider.add_span_processor(SimpleSpanProcessor(exporter))
-        return Traced(await start(outer=[Tracing(provider, "demo").middleware], **more), exporter)
+        return Traced(await start(outer=[Tracing(provider, "demo", redaction).middleware], **more), exporter)
 
     return start_traced
 
@@ -299,3 +302,29 @@ async def test_the_id_of_an_answer_is_that_which_its_client_knows(start_traced: 
     await until(lambda: len(servers()) == 2)
     [name] = {attributes(span)["gen_ai.response.id"] for span in servers()}
     assert all(f'"id":"{name}"' in text for text in texts)
+
+
+async def test_vectors(start_traced: StartTraced) -> None:
+    traced = await start_traced(facts=EMBEDDER, make_fleet=lambda _: PoolingFleet())
+    answer = await (await traced.server.post("/v1/embeddings", {"input": ["a b", "c"], "dimensions": 4})).json()
+    told = attributes(traced.request())
+    assert {name: told[name] for name in told if name.startswith("gen_ai.") and not name.endswith("reasons")} == {
+        "gen_ai.operation.name": "embeddings", "gen_ai.provider.name": "penstock", "gen_ai.request.model": "demo",
+        "gen_ai.response.model": "demo", "gen_ai.embeddings.dimension.count": 4,
+        "gen_ai.usage.input_tokens": answer["usage"]["prompt_tokens"], "gen_ai.usage.cache_read.input_tokens": 0,
+        "gen_ai.usage.output_tokens": 0}
+    assert {span.name for span in traced.spans} >= {"validation", "queue"}
+
+
+async def test_texts_are_in_an_event_where_records_have_them(start_traced: StartTraced) -> None:
+    traced = await start_traced(redaction=Redaction(["Say"]))
+    answer = await traced.server.generate("Say it", max_new_tokens=3)
+    [event] = [event for event in traced.request().events if event.name.startswith("gen_ai.")]
+    told = {name: value if name == "gen_ai.operation.name" else json.loads(value)
+            for name, value in (event.attributes or {}).items() if isinstance(value, str)}
+    assert (event.name, told) == ("gen_ai.client.inference.operation.details", {
+        "gen_ai.operation.name": "text_completion",
+        "gen_ai.input.messages": [{"role": "user", "parts": [{"type": "text", "content": "[redacted] it"}]}],
+        "gen_ai.output.messages": [{
+            "role": "assistant", "parts": [{"type": "text", "content": answer["generated_text"]}],
+            "finish_reason": "length"}]})

@@ -13,7 +13,7 @@ from penstock.router.batches import batch_run, checking, runner
 from penstock.router.batches.answers import LineAnswer
 from penstock.router.batches.lines import Line
 from penstock.router.chat.template import ChatTemplate
-from penstock.router.generation.service import Services
+from penstock.router.generation.services import Services
 from penstock.router.store import leases
 from penstock.router.store.batch_leases import BatchLease
 from tests.eventually import until

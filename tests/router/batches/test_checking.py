@@ -1,8 +1,10 @@
 """The check of a batch's input, beside other routers and the batch's time."""
 
+import orjson
 import pytest
 from sqlalchemy import select, update
 
+from penstock.router.batches import checking
 from penstock.router.batches.checking import Checking
 from penstock.router.store import leases
 from penstock.router.store.batch_leases import BatchLease
@@ -42,3 +44,18 @@ async def test_a_batch_whose_time_is_over_is_not_checked(start_batches: StartBat
     await idle.expire(batch)
     batch = await (await start_batches()).ended(batch)
     assert (batch.status, batch.errors, batch.error_file_id) == ("expired", None, None)
+
+
+async def test_the_lines_ask_for_vectors_of_so_many_texts_at_the_most(
+    start_batches: StartBatches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checking, "MAX_TEXTS", 5)
+    server = await start_batches()
+    asked = [orjson.dumps({"custom_id": str(number), "method": "POST", "url": "/v1/embeddings",
+                           "body": {"input": ["a"] * 2}}) for number in range(4)]
+    batch = await server.ended(await server.create(b"\n".join(asked), endpoint="/v1/embeddings"))
+    assert batch.status == "failed"
+    assert batch.errors is not None
+    [error] = batch.errors.data or []
+    assert (error.code, error.line, error.param) == ("too_many_inputs", 3, "body.input")
+    assert error.message == "line 3: the input file must ask for vectors of at most 5 texts. Given: more"

@@ -260,8 +260,8 @@ BATCHES: tuple[tuple[dict[str, object], int, str], ...] = (
     ({"input_file_id": "none"}, 404, "There is no file `none`"),
     ({"input_file_id": "a\0b"}, 404, "There is no file"),
     ({"endpoint": "/v1/images"}, 400,
-     "`endpoint` must be one of /v1/chat/completions, /v1/completions, /v1/responses. "
-     "Given: /v1/images"),
+     "`endpoint` must be one of /v1/chat/completions, /v1/completions, /v1/responses, "
+     "/v1/embeddings. Given: /v1/images"),
     ({"completion_window": "x"}, 400, "`completion_window` must be a number of seconds, minutes, hours or days, such "
      "as 24h, of at most 30d. Given: x"),
     ({"completion_window": "31d"}, 400, "of at most 30d. Given: 31d"),

@@ -1,21 +1,25 @@
 """Answers to lines of batches: those of the routes over HTTP, errors included."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
 import pytest
 
-from penstock.router.api.whole_answers import ROUTES, whole_answer
-from penstock.router.batches.answers import answer_line, no_answer
+from penstock.router.api.whole_answers import EMBEDDINGS, ROUTES, whole_answer
+from penstock.router.batches import answers
+from penstock.router.batches.answers import answer_line, answer_patiently, no_answer
 from penstock.router.batches.lines import Line
 from penstock.router.errors import Overloaded, Unhealthy, ValidationError
-from penstock.router.generation.service import SERVICES, Services
+from penstock.router.generation.service import Service
+from penstock.router.generation.services import SERVICES, NotLoaded, Services
 from tests.eventually import until
 from tests.fakes import LIMITS
+from tests.pooling_fleet import EMBEDDER, PoolingFleet
 from tests.router.api.conftest import Server, Start
 from tests.router.api.openai.chats import HELLO
 
@@ -23,6 +27,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": HELLO, "seed": 5, "temperature": 1.0, "n": 2, "max_tokens": 4},
     "/v1/completions": {"prompt": ["One", "Two"], "seed": 5, "temperature": 1.0, "logprobs": 2, "max_tokens": 4},
     "/v1/responses": {"input": "Hello", "seed": 5, "temperature": 1.0, "top_logprobs": 2, "max_output_tokens": 4},
+    EMBEDDINGS: {"input": ["One", "Two"], "encoding_format": "base64"},
 }
 
 
@@ -50,7 +55,9 @@ async def chatty(start: Start, demo: Any) -> Server:
 
 
 @pytest.mark.parametrize("url", ROUTES)
-async def test_the_answer_of_a_line_is_that_of_http(chatty: Server, url: str) -> None:
+async def test_the_answer_of_a_line_is_that_of_http(start: Start, demo: Any, url: str) -> None:
+    makes_vectors: dict[str, Any] = {"facts": EMBEDDER, "make_fleet": lambda _: PoolingFleet()}
+    chatty = await start(template=demo, **makes_vectors if url == EMBEDDINGS else {})
     response = await chatty.post(url, BODIES[url])
     assert response.status == 200, await response.text()
     with no_permits(chatty):  # which those of a batch don't need
@@ -142,3 +149,41 @@ def test_a_line_without_an_answer() -> None:
     assert line.pop("id").startswith("batch_req_")
     assert line == {"custom_id": "a", "response": None,
                     "error": {"code": "batch_expired", "message": "It was not answered in time."}}
+
+
+async def test_a_model_that_could_not_be_loaded_is_asked_again_when_it_may_be_tried(
+    chatty: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    errors = [Unhealthy(), NotLoaded("it has no weights")]
+
+    @asynccontextmanager
+    async def using(name: str | None) -> AsyncIterator[Service]:
+        if errors:
+            raise errors.pop()
+        yield services.first
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    services = services_of(chatty)
+    monkeypatch.setattr(services, "using", using)
+    monkeypatch.setattr(answers, "asyncio", SimpleNamespace(sleep=sleep))
+    answer = await answer_patiently(services, Line(1, "x", "/v1/completions", BODIES["/v1/completions"]))
+    assert (answer.status, pauses) == (200, [30, 1.0])
+    errors += [NotLoaded("it has no weights")] * 3 + [Unhealthy()]
+    answer = await answer_patiently(services, Line(1, "x", "/v1/completions", BODIES["/v1/completions"]))
+    assert (answer.status, pauses, len(errors)) == (503, [30, 1.0, 1.0, 30, 30], 0)
+    assert "it has no weights" in str(answer.body)
+
+
+async def test_a_line_may_ask_for_a_receipt(chatty: Server) -> None:
+    body = {**BODIES["/v1/chat/completions"], "receipt": True}
+    answer = await answer_line(services_of(chatty), Line(1, "a", "/v1/chat/completions", body))
+    receipt = answer.body["receipt"]
+    assert (answer.status, receipt["id"]) == (200, answer.request_id)
+    assert receipt["request"]["path"] == "/v1/chat/completions"
+    assert orjson.loads(receipt["request"]["body"]) == BODIES["/v1/chat/completions"]
+    assert receipt["tokens"]["output"] == answer.body["usage"]["completion_tokens"]
+    wrong = await answer_line(services_of(chatty), Line(1, "a", "/v1/chat/completions", {**body, "receipt": 1}))
+    assert (wrong.status, wrong.has_failed) == (400, True)

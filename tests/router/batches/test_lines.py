@@ -68,8 +68,7 @@ def changed(**fields: object) -> bytes:
     (changed(method="GET"), "`method` must be POST. Given: `GET`", "invalid_method", "method"),
     (changed(url=...), "missing field `url`", "missing_required_parameter", "url"),
     (changed(url="/v1/images"), "`url` must be one of /v1/chat/completions, /v1/completions, "
-     "/v1/responses. Given: `/v1/images`",
-     "invalid_url", "url"),
+     "/v1/responses, /v1/embeddings. Given: `/v1/images`", "invalid_url", "url"),
     (changed(url="/v1/chat/completions"), "`url` must be the batch's endpoint, /v1/completions. Given: "
      "`/v1/chat/completions`", "mismatched_url", "url"),
     (changed(body=...), "missing field `body`", "missing_required_parameter", "body"),
@@ -103,4 +102,10 @@ def test_a_custom_id_that_two_lines_have() -> None:
     ({"prompt": "One", "n": "many", "best_of": None}, 1), ({"prompt": [], "n": -1}, 1),
     ({"prompt": "One", "n": 8, "use_beam_search": True}, 8)])
 def test_a_line_takes_a_sequence_for_each_answer_to_each_prompt(body: dict[str, Any], number: int) -> None:
-    assert most_sequences(body) == number
+    assert most_sequences("/v1/completions", body) == number
+
+
+@pytest.mark.parametrize(("inputs", "number"), [("One", 1), (["One", "Two"], 2), ([1, 2, 3], 1), ([[1], [2, 3]], 2)])
+def test_a_line_takes_a_sequence_for_each_text(inputs: object, number: int) -> None:
+    assert most_sequences("/v1/embeddings", {"input": inputs}) == number
+    assert most_sequences("/v1/responses", {"input": inputs}) == 1

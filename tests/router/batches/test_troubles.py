@@ -18,7 +18,7 @@ from penstock.router.batches.batch_run import BatchRun
 from penstock.router.batches.lines import Line
 from penstock.router.batches.outputs import Outputs
 from penstock.router.batches.runner import BatchRunner
-from penstock.router.generation.service import Services
+from penstock.router.generation.services import Services
 from penstock.router.store.batch_leases import BatchLease
 from penstock.router.store.database import Database
 from penstock.router.store.errors import StoreUnavailable
@@ -40,7 +40,7 @@ async def check(batches: BatchServer, batch: Any) -> None:
 
 
 def num_failures(batches: BatchServer) -> float:
-    return batches.server.series()["penstock_store_failures"]
+    return batches.server.counted("penstock_store_failures_total")
 
 
 @only_with_postgresql

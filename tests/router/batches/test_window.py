@@ -9,7 +9,7 @@ from penstock.router.batches import window as window_module
 from penstock.router.batches.answers import LineAnswer
 from penstock.router.batches.lines import Line
 from penstock.router.batches.window import ANSWER_BYTES, Window
-from penstock.router.generation.service import Services
+from penstock.router.generation.services import Services
 from penstock.router.store.records import AnsweredLine
 from tests.router.batches.servers import StartBatches, lines
 

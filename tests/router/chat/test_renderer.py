@@ -137,7 +137,7 @@ def open_files() -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("num_free", [0, 2])
+@pytest.mark.parametrize("num_free", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_a_process_is_started_when_there_are_file_descriptors_again(
     num_free: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

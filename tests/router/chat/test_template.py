@@ -156,13 +156,14 @@ def test_continued_message_stands_for_itself():
 
 @pytest.mark.parametrize(("source", "sentence"), [
     (ENDLESS, "rendering took too long"),
-    ("{% set ns = namespace(a=[1]) %}{% for i in range(60) %}{% set ns.a = [ns.a, ns.a] %}{% endfor %}{{ ns.a }}",
-     "rendering took too long"),
+    pytest.param("{% set ns = namespace(a=[1]) %}{% for i in range(60) %}{% set ns.a = [ns.a, ns.a] %}{% endfor %}"
+                 "{{ ns.a }}", "rendering took too long", marks=pytest.mark.slow),
     ("{% for i in range(90000) %}{{ 'x' * 1000 }}{% endfor %}", "the text has more than 33554432 characters"),
     ("{{ 'a' * 10 ** 10 }}", "MemoryError"),
     ("{% set x %}{% for i in range(90000) %}{{ 'x' * 100000 }}{% endfor %}{% endset %}{{ x }}", "MemoryError"),
     ("{{ 'a' | center(9999999999) }}", "MemoryError"),
-    ("{% set n = messages | length + 8 %}{{ (n ** n) ** (n ** n) }}", "rendering took too long")])
+    pytest.param("{% set n = messages | length + 8 %}{{ (n ** n) ** (n ** n) }}", "rendering took too long",
+                 marks=pytest.mark.slow)])
 def test_harmful_template(source, sentence):
     template = ChatTemplate({"default": source, "good": "fine"}, {})
     with pytest.raises(TemplateError, match=sentence):
@@ -179,15 +180,14 @@ def test_template_that_does_not_compile_in_time(caplog):
 
 
 async def test_event_loop_goes_on_meanwhile():
-    template = ChatTemplate({"default": ENDLESS}, {})
+    template = ChatTemplate({"default": ENDLESS.replace("100000", "2000")}, {})
     work = asyncio.create_task(template.render_async(HELLO))
     num_turns = 0
     while not work.done():
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.001)
         num_turns += 1
     assert num_turns > 10
-    with pytest.raises(TemplateError, match="took too long"):
-        await work
+    assert await work == ""
 
 
 async def test_many_at_once():

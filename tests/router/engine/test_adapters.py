@@ -248,7 +248,7 @@ def most_kept(*owners: object) -> int:
 
 
 @pytest.mark.parametrize(("num_names", "kept", "used_every"), [
-    (400, 20, 4), pytest.param(20_000, 2_000, 40, marks=pytest.mark.slow),
+    (200, 20, 4), pytest.param(20_000, 2_000, 40, marks=pytest.mark.slow),
     pytest.param(100_000, 10_000, 200, marks=[pytest.mark.slow, pytest.mark.every_case])])
 async def test_names_that_come_and_go_are_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_names: int, kept: int, used_every: int

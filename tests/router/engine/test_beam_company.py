@@ -39,7 +39,7 @@ def with_stops(asked: Request) -> Request:
 STOPPING = [with_stops(request(number, 3)) for number in (0, 1, 12)]
 
 
-@pytest.mark.parametrize(("depth", "max_slots"), [(1, 128), (2, 3)])
+@pytest.mark.parametrize(("depth", "max_slots"), [pytest.param(1, 128, marks=pytest.mark.slow), (2, 3)])
 async def test_grammars(depth: int, max_slots: int) -> None:
     async with running_engine(MirrorFleet(), depth, facts=MIRRORED, limits=replace(LIMITS, max_slots=max_slots)) as it:
         found = await asyncio.gather(*(answers(ask(it, each)) for each in GRAMMATICAL + REQUESTS[:2]))
@@ -47,7 +47,7 @@ async def test_grammars(depth: int, max_slots: int) -> None:
     assert found == [*map(expected, GRAMMATICAL + REQUESTS[:2])]
 
 
-@pytest.mark.parametrize("at", [3, 7])
+@pytest.mark.parametrize("at", [3, pytest.param(7, marks=pytest.mark.slow)])
 async def test_after_a_loss(at: int) -> None:
     async with running_engine(fleet := MirrorFleet(), 2, facts=MIRRORED) as engine:
         undisturbed = await asyncio.gather(*(answers(ask(engine, each)) for each in STOPPING))
@@ -59,7 +59,7 @@ async def test_after_a_loss(at: int) -> None:
         assert FinishReason.STOP_SEQUENCE in {reason for _, _, reason in search}
 
 
-@pytest.mark.parametrize("at", [4, 7])
+@pytest.mark.parametrize("at", [4, pytest.param(7, marks=pytest.mark.slow)])
 async def test_moved_to_another_group(at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """There a grammar and the text before a stop string begin anew behind the tokens of each beam: with the loss of the
     fourth step amid a stop string."""

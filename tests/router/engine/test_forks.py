@@ -80,6 +80,6 @@ async def answer_all(shards: Sequence[Shard], speculate: int, known: Sequence[An
 
 async def test_forks_change_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StepCost, "seconds", lambda self, num_tokens: 1.0)
-    with running(tmp_path, world_size=2, model=str(DEMO_MODEL), kv_memory=1 << 24) as shards:
+    with running(tmp_path, world_size=1, model=str(DEMO_MODEL), kv_memory=1 << 24) as shards:
         expected = await answer_all(shards, 0)
         assert await answer_all(shards, 8, expected) == expected

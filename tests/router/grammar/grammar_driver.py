@@ -9,13 +9,15 @@ from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.grammar.matcher import Grammar, Matcher
 from penstock.router.grammar.spec import GrammarSpec
 from tests.paths import DEMO_MODEL
+from tests.scripted_engine import ids_of
 
 TOKENIZER_JSON = DEMO_MODEL / "tokenizer.json"
 TOKENIZER = tokenizers.Tokenizer.from_file(str(TOKENIZER_JSON))
 VOCAB_SIZE = 8200
 """More than the tokenizer's 8,192 and no multiple of 32, as models' often are."""
 EOS_ID = 0
-_CLOSING = [token_id for text, token_id in TOKENIZER.get_vocab().items() if text and text[0] in '"}],']
+_CLOSING = sum(1 << token_id for text, token_id in TOKENIZER.get_vocab().items() if text and text[0] in '"}],')
+"""What closes strings and brackets, as a mask."""
 
 
 def make_compiler(**options: int) -> GrammarCompiler:
@@ -71,13 +73,11 @@ def draw(grammar: Grammar, dice: random.Random, max_tokens: int, words: Sequence
 def _draw_token(mask: bytes, dice: random.Random) -> int:
     if allows(mask, EOS_ID):
         return EOS_ID
-    if dice.random() < 0.4:
-        closing = [token_id for token_id in _CLOSING if allows(mask, token_id)]
-        if closing:
-            return dice.choice(closing)
-    for _ in range(20):
+    allowed = int.from_bytes(mask, "little")
+    if dice.random() < 0.4 and allowed & _CLOSING:
+        return dice.choice(ids_of((allowed & _CLOSING).to_bytes(len(mask), "little")))
+    while allowed.bit_count() > VOCAB_SIZE // 8:  # rather than list so many
         token_id = dice.randrange(VOCAB_SIZE)
         if allows(mask, token_id):
             return token_id
-    return dice.choice([8 * index + bit for index, byte in enumerate(mask) if byte
-                        for bit in range(8) if byte >> bit & 1])
+    return dice.choice(ids_of(mask))

@@ -110,7 +110,7 @@ LARKS = {
     "repeated rules": 'start: (("a"{1,1000}){1,1000}){1,1000}',
     "groups": "start: " + "(" * 20_000 + '"a"' + ")" * 20_000,
     "doubled terminals": "start: A0\n" + "\n".join(f"A{n}: A{n + 1} A{n + 1}" for n in range(60)) + '\nA60: "a"',
-    "a chain of rules": "start: A0\n" + "\n".join(f"A{n}: A{n + 1}" for n in range(998)) + '\nA998: "a"',
+    "a chain of rules": "start: A0\n" + "\n".join(f"A{n}: A{n + 1}" for n in range(598)) + '\nA598: "a"',
     "doubled rules": "start: a0\n" + "\n".join(f"a{n}: a{n + 1} a{n + 1}" for n in range(60)) + '\na60: "a"',
     "a complement": "start: A\nA: ~(/(a|b)*a(a|b){20}c/) & /(?s:.*)/",
     "an intersection": "start: A\nA: " + " & ".join(f"/(a|b)*a(a|b){{{n}}}c/" for n in range(5, 14)),
@@ -118,7 +118,7 @@ LARKS = {
 }
 GBNFS = {
     "a chain of rules":
-        "root ::= r0\n" + "\n".join(f"r{n} ::= {'[a] ' * 12}r{n + 1}" for n in range(998)) + '\nr998 ::= "a"',
+        "root ::= r0\n" + "\n".join(f"r{n} ::= {'[a] ' * 12}r{n + 1}" for n in range(598)) + '\nr598 ::= "a"',
     "groups": "root ::= " + "(" * 20_000 + '"a"' + ")" * 20_000,
     "repeated rules": 'root ::= (("a"{1,1000}){1,1000}){1,1000}',
 }

@@ -44,7 +44,7 @@ class Scene:
         facts = replace(facts, group=name)
         fleet = self.fleets[name] = ScriptedFleet(shifting, first_allowed)
         fleet.facts = facts
-        engine = Engine(fleet, facts, limits.within(facts.capacity), self.metrics, 2, max_downtime, name=name,
+        engine = Engine(fleet, facts, limits.within(facts), self.metrics, 2, max_downtime, name=name,
                         is_one_of_many=True)
         member = self.members[name] = self.groups.add(engine, is_lasting)
         return member

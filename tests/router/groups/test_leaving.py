@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -191,8 +192,9 @@ async def test_an_answer_does_not_pause_before_it_was_asked_for() -> None:
         while made.members["a"].engine.has_group:
             await asyncio.sleep(0)
         await asyncio.sleep(0.3)
+        asked_at = time.monotonic()
         stream = submit(made.groups, asked(3))
         made.add("b")
         assert len(await collect(stream)) == 3
         assert made.series("penstock_move_pause_seconds_count") == 1
-        assert made.series("penstock_move_pause_seconds_sum") < 0.3
+        assert made.series("penstock_move_pause_seconds_sum") <= time.monotonic() - asked_at

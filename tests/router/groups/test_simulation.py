@@ -11,7 +11,7 @@ from tests.router.groups.simulation.faulty import FAULTS
 from tests.router.groups.simulation.world import World, simulate
 
 QUICK, CHUNK, SLOW, ALL = 100, 500, 2000, 10_000
-"""How many histories the quick tests run, a slow one, all slow ones, and those with `--every-case`."""
+"""How many histories the quick tests choose from, a slow one runs, all slow ones run, and those with `--every-case`."""
 ENOUGH = {"tokens": 30, "losses": 1.2, "moved": 0.6, "cut off": 0.3, "poison deaths": 0.4, "KilledGroup": 0.08,
           "GenerationError": 0.15, "Unhealthy": 0.03, "stuck": 0.01, "twice": 0.3}
 """What happens in a history at least, on average."""
@@ -28,7 +28,7 @@ def run(seeds: range) -> None:
 
 
 def test_answers_are_right_whatever_happens() -> None:
-    run(range(QUICK))
+    run(range(0, QUICK, 2))  # among which is one that gets stuck
 
 
 @pytest.mark.slow

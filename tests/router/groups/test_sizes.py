@@ -25,7 +25,7 @@ async def test_a_request_goes_where_it_fits() -> None:
 
 async def test_no_group_gets_more_tokens_than_its_shards_have_tables_for() -> None:
     """They are as large as its limits, below what its memory holds: its shards would end with an error."""
-    async with scene("small", limits=LIMITS.within(128)) as made:
+    async with scene("small", limits=LIMITS.within(replace(FACTS, num_blocks=8))) as made:
         large = made.add("large")
         while not large.engine.has_group:
             await asyncio.sleep(0)

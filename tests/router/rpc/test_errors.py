@@ -178,7 +178,7 @@ async def is_dropped(rpc: Rpc, method: str, can_ask: bool = True) -> None:
 
 async def test_a_client_that_does_not_read(start_rpc: StartRpc, monkeypatch: pytest.MonkeyPatch) -> None:
     rpc = await start_rpc(options=[("grpc.http2.lookahead_bytes", 1), ("grpc.http2.bdp_probe", 0)])
-    monkeypatch.setattr("penstock.router.rpc.service.UNREAD_SECONDS", 0.1)
+    monkeypatch.setattr("penstock.router.rpc.calls.UNREAD_SECONDS", 0.1)
     call = rpc.stub.GenerateStream(request(max_new_tokens=1000, ignore_eos=True, top_n_tokens=5))
     assert (await call.read()).index == 1
     await is_dropped(rpc, "GenerateStream")

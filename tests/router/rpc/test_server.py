@@ -21,8 +21,9 @@ from penstock.protos import penstock_pb2 as pb
 from penstock.protos import services
 from penstock.router.api.http.access import Access
 from penstock.router.fleet.errors import FleetError
-from penstock.router.generation.service import SERVICES
+from penstock.router.generation.services import SERVICES
 from penstock.router.keys import Keys
+from penstock.router.rpc import kserve
 from penstock.router.rpc.server import RpcServer
 from penstock.router.tracing.middleware import Tracing
 from tests.eventually import until
@@ -40,7 +41,8 @@ async def test_reflection_lists_the_services(start_rpc: StartRpc) -> None:
     call = stub.ServerReflectionInfo()
     await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
     answer = await call.read()
-    assert [service.name for service in answer.list_services_response.service] == sorted([NAME, HEALTH, REFLECTION])
+    assert [service.name for service in answer.list_services_response.service] == sorted(
+        [NAME, kserve.SERVICE_NAME, HEALTH, REFLECTION])
     call.cancel()
 
 
@@ -133,7 +135,7 @@ async def test_the_end_waits_for_calls_that_run(rpc: Rpc) -> None:
 
 
 async def test_a_port_that_is_taken(rpc: Rpc) -> None:
-    second = RpcServer(rpc.server.client.app[SERVICES].first, Access(), None, rpc.target, 0.0)
+    second = RpcServer(rpc.server.client.app[SERVICES], Access(), None, rpc.target, 0.0)
     with pytest.raises(OSError, match=f"cannot serve gRPC at {rpc.target}"):
         await anext(second.run(None))  # type: ignore[arg-type]
 

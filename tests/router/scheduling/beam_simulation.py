@@ -138,7 +138,7 @@ class BeamSimulation(Simulation):
         child = Sequence(
             self.next_id, list(tokens), sequence.prompt_length, sequence.max_length, sequence.sampling,
             sequence.side_inputs, has_grammar=sequence.has_grammar, is_beam=True, age=sequence.age,
-            record=replace(sequence.record), priority=sequence.priority)
+            record=replace(sequence.record), priority=sequence.priority, usage=sequence.usage)
         self.next_id += 1
         client = Client(child, tokens, [*parent.chain[:-1]], parent.salt, parent.side_inputs)
         extend(client.chain, token_id)

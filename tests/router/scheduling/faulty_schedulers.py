@@ -297,8 +297,9 @@ class NoWayForOthers(Scheduler):
 class BackgroundBesidePrompts(Scheduler):
     """The background may have all that a step has left."""
 
-    def _limit_background(self, builder: PlanBuilder) -> None:
-        """Limits nothing."""
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._background.__class__ = _LimitsNothing
 
 
 class BackgroundFirst(Scheduler):
@@ -323,6 +324,38 @@ class PriorityLost(_FaultyBatch):
         def preempt(self, sequence: Sequence) -> None:
             sequence.order = place_of(sequence.age, 0)
             super().preempt(sequence)
+
+
+class EndedRowsFree(Scheduler):
+    """Nobody is charged for rows whose sequences had ended when the step came back."""
+
+    def commit(self, result: StepResult) -> list[Confirmed]:
+        self.ledger.unpaid = 0.0
+        return super().commit(result)
+
+
+class ReplaysCountTwice(Scheduler):
+    """A prompt that is computed once more counts as if it never had been."""
+
+    def commit(self, result: StepResult) -> list[Confirmed]:
+        for sequence in self._sequences.values():
+            sequence.usage.reached = 0
+        return super().commit(result)
+
+
+class WaitsOfPassedUntold(Scheduler):
+    """Those that a plan has passed by one by one are not told of their waiting."""
+
+    def plan(self) -> Plan | None:
+        for crowd in self._waits._crowds.values():
+            for sequence, _ in crowd.passed:
+                sequence.counts_before = None
+        return super().plan()
+
+
+class _LimitsNothing(Background):
+    def limit(self, *_: object) -> None:
+        """Leaves the step's budget as it is."""
 
 
 class _KeepsAll(Background):

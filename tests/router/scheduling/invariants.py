@@ -16,6 +16,17 @@ from tests.router.scheduling.simulated_adapters import ADAPTERS
 from tests.router.scheduling.simulated_client import Client, Flight
 
 
+def check_scheduler(
+    scheduler: Scheduler, flights: Collection[Flight], live: Collection[Client], present: Collection[Client]
+) -> None:
+    """All that holds between any two verbs, of clients that wait for an answer and of those that have a slot."""
+    sequences = [client.sequence for client in present]
+    check_blocks(scheduler, sequences)
+    check_flights(scheduler, flights)
+    check_places(scheduler, [client.sequence for client in live], sequences)
+    check_adapters(scheduler, present)
+
+
 def check_blocks(scheduler: Scheduler, present: Collection[Sequence]) -> None:
     """Free + cached only + held = all; a block's count = the sequences that hold it, or are to have a copy of it, + 1
     if it is cached."""
@@ -81,6 +92,10 @@ def check_places(scheduler: Scheduler, live: Collection[Sequence], present: Coll
     assert {s.id for s in scheduler._batch.leaving} == leaving, "what leaves has to come back"
     assert all(s.in_flight for s in scheduler._batch.leaving), "a sequence that no step names keeps its blocks"
     assert all(s.slot is None and not s.blocks and not s.in_flight for s in scheduler._waiting)
+    for is_background in (False, True):
+        left = sum(len(s.tokens) - (s.matched.depth * scheduler.memory.block_size if s.matched else 0)
+                   for s in scheduler._waiting if is_background or not s.is_background)
+        assert scheduler._waiting.num_left(is_background) == left, "who waits has other tokens left than are counted"
     members = [s.id for cohort in scheduler.suspects._cohorts for s in cohort.members]
     assert sorted(members) == sorted(s.id for s in live if s.is_suspect), "a suspect is in one cohort"
     assert all(s.status is Status.WAITING for s in live if scheduler.suspects.holds(s)), "a suspect that is held runs"

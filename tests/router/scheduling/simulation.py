@@ -17,18 +17,11 @@ from penstock.router.scheduling.speculation.speculation import Speculation
 from penstock.router.scheduling.step_budget import GRAIN, StepBudget
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS
 from tests.adapter_inputs import adapter_input
-from tests.router.scheduling.invariants import (
-    advance_states,
-    check_adapters,
-    check_blocks,
-    check_cached,
-    check_flights,
-    check_places,
-    check_row,
-)
+from tests.router.scheduling.invariants import advance_states, check_cached, check_row, check_scheduler
 from tests.router.scheduling.shard_mirror import EOS, Mask, ShardMirror, chain_of, extend, made_logprob, sample
 from tests.router.scheduling.simulated_adapters import ADAPTERS, SimulatedAdapters
 from tests.router.scheduling.simulated_client import Client, Flight, Prophet
+from tests.router.scheduling.simulated_time import SimulatedTime
 
 CAPACITY, MAX_LENGTH = 96, 80
 """In tokens: of the KV memory, and of a sequence."""
@@ -61,12 +54,13 @@ class Simulation:
         self.budget = self.num_slots + (60 if budget_varies or is_quiet else self.random.choice([1, 6, 12, 50]))
         num_blocks = CAPACITY // self.block_size
         self.counts: Counter[str] = Counter()
+        self.clock = SimulatedTime(seed)
         self.adapters = SimulatedAdapters(seed, self.counts, self.fail_adapter)
         self.scheduler = scheduler_class(
             block_size=self.block_size, num_blocks=num_blocks, max_slots=self.num_slots, max_step_tokens=self.budget,
             budget=StepBudget(self.budget // 2, 1, self.budget) if budget_varies else None, eos_token_ids={EOS},
             shares_prefixes=not carries_states, adapters=self.adapters.residency, num_microbatches=num_microbatches,
-            speculation=Speculation(guesses, 32) if guesses else None)
+            speculation=Speculation(guesses, 32) if guesses else None, clock=self.clock)
         self.reached: dict[int, int] | None = {} if carries_states else None
         """The position that each slot's state has come to, of a model that carries one."""
         self.shard = ShardMirror(self.block_size, num_blocks)
@@ -89,6 +83,7 @@ class Simulation:
             self.advance()
             num_left -= 1
             assert num_left, f"sequences {[*self.live]} never end"
+        self.clock.check(self.scheduler.ledger)
         assert self.scheduler.plan() is None
         assert (self.scheduler.memory.num_held, self.scheduler.num_running, self.scheduler.num_waiting) == (0, 0, 0)
 
@@ -182,6 +177,7 @@ class Simulation:
         most = min(max(self.scheduler.budget.tokens, len(running) + GRAIN), self.budget)
         is_due = oldest and alone is None and not oldest.is_background and self.is_due(oldest)
         due = {oldest.id} if oldest and is_due else set()
+        self.clock.pass_by()
         plan = self.scheduler.plan()
         if plan is None:
             self.adapters.order(self.scheduler, is_idle=not self.in_flight)
@@ -298,7 +294,8 @@ class Simulation:
             if row.num_proposals and client.sequence.id in self.live and isinstance(client.sequence.guesser, Prophet):
                 client.sequence.guesser.unjudged = row.num_proposals
         lengths = {client.sequence.id: len(client.tokens) for client, _, _ in flight.rows}
-        confirmed = self.scheduler.commit(result)
+        self.clock.pass_by()
+        confirmed = self.scheduler.commit(self.clock.timed(result, self.scheduler.ledger))
         self.counts["forks taken"] += sum(client.sequence.slot == row.slot for client, row in flight.forks)
         self.time(flight.plan)
         self.in_flight.popleft()
@@ -391,10 +388,7 @@ class Simulation:
         self.check()
 
     def check(self) -> None:
+        self.clock.came(client.sequence for client in self.live.values())
         self.present = {id: c for id, c in self.present.items() if c.sequence.slot is not None}
-        present = [c.sequence for c in self.present.values()]
-        check_blocks(self.scheduler, present)
-        check_flights(self.scheduler, self.in_flight)
-        check_places(self.scheduler, [c.sequence for c in self.live.values()], present)
-        check_adapters(self.scheduler, self.present.values())
+        check_scheduler(self.scheduler, self.in_flight, self.live.values(), self.present.values())
         self.cached = check_cached(self.scheduler, self.cached, self.shard)

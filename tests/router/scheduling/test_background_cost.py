@@ -39,7 +39,7 @@ MACHINES = {
     "a busy gpu": Machine(base=0.008, per_token=0.00002, rate=40.0, budget=2048),
 }
 QUICK = ("processor", "shared prompts")
-NUM_REQUESTS, NUM_LINES = 400, 64
+NUM_REQUESTS, NUM_LINES = 200, 64
 TARGET = 1.3
 """How many times as long the time to the first token may be, of the 99th percentile."""
 

@@ -60,7 +60,7 @@ def cases(number: int) -> list[dict[str, Any]]:
 
 
 def test_tokens_and_scores_are_those_of_transformers(every_case: bool) -> None:
-    num_cases, num_early = 200 if every_case else 30, 0
+    num_cases, num_early = 200 if every_case else 15, 0
     for case in cases(num_cases):
         settings: BeamSettings = case["settings"]
         expected = model().generate(

@@ -33,7 +33,7 @@ def check_traffic(simulation: BeamSimulation, num_rounds: int) -> None:
 
 @pytest.mark.parametrize(("seed", "depth"), [(1, 2), (3, 1), (4, 3)])
 def test_traffic_with_beams_keeps_the_invariants(seed: int, depth: int) -> None:
-    check_traffic(BeamSimulation(seed, depth), 700)
+    check_traffic(BeamSimulation(seed, depth), 400)
 
 
 @pytest.mark.slow
@@ -70,7 +70,7 @@ def test_beams_get_along_with_requests_that_may_be_passed_no_more(monkeypatch: p
 @pytest.mark.parametrize(("faulty", "message"), [
     (faulty_schedulers.ForkWithoutCopy, "reads block .+ at"),
     (faulty_schedulers.StallsWithBeams, "wait for ever"),
-    (faulty_schedulers.SuspectsForEver, "wait for ever|brings other tokens"),
+    pytest.param(faulty_schedulers.SuspectsForEver, "wait for ever|brings other tokens", marks=pytest.mark.slow),
 ], ids=lambda value: value.__name__ if isinstance(value, type) else "")
 def test_catches(faulty: type[Scheduler], message: str) -> None:
     simulation = BeamSimulation(3, 2, faulty)

@@ -57,16 +57,16 @@ def test_a_prompt_does_not_wait_for_what_is_sampled() -> None:
     assert spans(planned(scheduler)) == [(0, 5, 1), (1, 127, 23)]
 
 
-@pytest.mark.parametrize(("num_microbatches", "depth"), [(2, 2), (3, 3), (2, 4)])
+@pytest.mark.parametrize(("num_microbatches", "depth"), [(2, 2), pytest.param(3, 3, marks=pytest.mark.slow), (2, 4)])
 def test_turns_keep_the_invariants(num_microbatches: int, depth: int) -> None:
-    simulation = Simulation(4, depth, num_microbatches=num_microbatches)
-    simulation.run(1000)
-    for what, least in {"steps": 500, "ended": 50, "preempted": 1, "hits": 10, "losses": 1}.items():
+    simulation = Simulation(2, depth, num_microbatches=num_microbatches)
+    simulation.run(500)
+    for what, least in {"steps": 250, "ended": 25, "preempted": 1, "hits": 5, "losses": 1}.items():
         assert simulation.counts[what] >= least, f"too little happened: {simulation.counts}"
 
 
 def test_guesses_in_turns_change_no_answer() -> None:
     simulation = Simulation(6, 2, guesses=5, num_microbatches=2)
-    simulation.run(1500)
-    for what, least in {"steps": 700, "ended": 60, "hits": 20, "losses": 1, "drafts": 300, "accepted": 200}.items():
+    simulation.run(750)
+    for what, least in {"steps": 350, "ended": 30, "hits": 10, "losses": 1, "drafts": 150, "accepted": 100}.items():
         assert simulation.counts[what] >= least, f"too little happened: {simulation.counts}"

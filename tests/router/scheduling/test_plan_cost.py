@@ -1,16 +1,18 @@
-"""How much work a plan is, in instructions, which no other load of the machine changes."""
+"""How much work scheduling is, in instructions, which no other load of the machine changes."""
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import Any
 
+from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.scheduler import Scheduler
 from tests.router.scheduling.small_schedulers import answer, make_sequence, planned
 
 
-def work(scheduler: Scheduler) -> int:
-    """Plans a step, and returns how many instructions of Python that took."""
+def work(verb: Callable[[], Any]) -> int:
+    """Calls a verb of a scheduler, and returns how many instructions of Python that took."""
     number = 0
 
     def trace(frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
@@ -22,7 +24,7 @@ def work(scheduler: Scheduler) -> int:
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        scheduler.plan()
+        verb()
     finally:
         sys.settrace(before)
     return number
@@ -40,10 +42,22 @@ def busy(num_running: int, max_slots: int, num_waiting: int) -> Scheduler:
 
 
 def test_a_plan_is_no_more_work_for_those_that_find_no_slot() -> None:
-    few, many = (work(busy(64, 64, number)) for number in (1, 500))
+    few, many = (work(busy(64, 64, number).plan) for number in (1, 500))
     assert many < few + 200
 
 
 def test_each_that_is_admitted_is_as_much_work_however_many_are() -> None:
-    few, many = (work(busy(1, 256, number)) for number in (50, 200))
+    few, many = (work(busy(1, 256, number).plan) for number in (50, 200))
     assert many < 4.5 * few
+
+
+def test_a_load_is_no_more_work_to_tell_however_many_wait() -> None:
+    """It is asked for each text of thousands where there are several groups."""
+    few, many = (work(partial(busy(1, 1, number).load, False)) for number in (1, 500))
+    assert many == few
+
+
+def test_one_that_leaves_is_little_more_work_however_many_wait() -> None:
+    few, many = (work(partial(busy(1, 1, number).finish, number, FinishReason.CANCELLED))
+                 for number in (1, 500))
+    assert many < few + 50

@@ -2,7 +2,6 @@
 
 import time
 
-import pytest
 from hypothesis import given, settings, strategies
 
 from penstock.router.text.detokenizer import Detokenizer
@@ -11,6 +10,9 @@ from penstock.router.text.tokenizer import Tokenizer
 from tests.router.text.tokenizers_for_tests import FIRST_BYTE, byte_fallback_tokenizer, demo_tokenizer
 
 TEXTS = strategies.text(strategies.characters(exclude_categories=["Cs"]))
+# U+2581 is the mark of a space to this tokenizer, and comes back as one. After a special token, which begins with "<",
+# it puts a space that the text had not.
+FALLBACK_TEXTS = strategies.text(strategies.characters(exclude_categories=["Cs"], exclude_characters="▁<"))
 DEMO_IDS = strategies.integers(0, 8191)
 DEMO_BYTES = strategies.sampled_from(
     [token_id for token_id in range(8192) if demo_tokenizer().decode([token_id]) == "\ufffd"])
@@ -31,15 +33,24 @@ def is_all_but_tail(joined: str, full: str) -> bool:
     return full.startswith(joined) and full[len(joined):] in ("", "\ufffd", "\ufffd" * 2, "\ufffd" * 3)
 
 
-@pytest.mark.parametrize("tokenizer", [demo_tokenizer(), byte_fallback_tokenizer()], ids=["bytes", "fallback"])
-@settings(deadline=None)
-@given(prompt=TEXTS, answer=TEXTS)
-def test_any_text_comes_out_whole(tokenizer: Tokenizer, prompt: str, answer: str) -> None:
+def assert_comes_out_whole(tokenizer: Tokenizer, prompt: str, answer: str) -> None:
     context, ids = ids_of(tokenizer, prompt), ids_of(tokenizer, answer)
     joined = "".join(pieces(tokenizer, ids, context))
     full = tokenizer.decode(context + ids).removeprefix(tokenizer.decode(context))
     assert full.strip() == answer.strip()
     assert is_all_but_tail(joined, full)
+
+
+@settings(deadline=None)
+@given(prompt=TEXTS, answer=TEXTS)
+def test_any_text_of_a_byte_level_tokenizer_comes_out_whole(prompt: str, answer: str) -> None:
+    assert_comes_out_whole(demo_tokenizer(), prompt, answer)
+
+
+@settings(deadline=None)
+@given(prompt=FALLBACK_TEXTS, answer=FALLBACK_TEXTS)
+def test_any_text_of_a_byte_fallback_tokenizer_comes_out_whole(prompt: str, answer: str) -> None:
+    assert_comes_out_whole(byte_fallback_tokenizer(), prompt, answer)
 
 
 @settings(deadline=None)

@@ -59,7 +59,7 @@ def inner_tokenizers(draw: st.DrawFn) -> tokenizers.Tokenizer:
     return inner
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(inner_tokenizers(), st.data())
 def test_the_tokens_are_those_of_the_whole_text(inner: tokenizers.Tokenizer, data: st.DataObject) -> None:
     contents = [token.content for token in inner.get_added_tokens_decoder().values()]

@@ -71,6 +71,21 @@ async def test_truncation_keeps_what_every_text_gets() -> None:
     tokenizer.close()
 
 
+async def test_the_beginning_of_a_text_has_so_many_tokens(tokenizer: Tokenizer) -> None:
+    """A character whose tokens are not all among them is left out."""
+    text = "Hello wörld 😀 and more"
+    ids = await tokenizer.encode(text, add_special_tokens=False)
+    for most in range(1, len(ids) + 2):
+        beginning = await tokenizer.beginning(text, most)
+        assert text.startswith(beginning)
+        number = len(await tokenizer.encode(beginning, add_special_tokens=False))
+        assert number == min(most, len(ids)) or text[len(beginning)] in " ö😀"
+    assert await tokenizer.beginning(text, 100) == text
+    long = "word " * 20_000
+    assert await tokenizer.beginning(long, 30) == ("word " * 100)[:len(await tokenizer.beginning(long, 30))]
+    assert await tokenizer.beginning(long, 10**6) == long
+
+
 async def test_limits_of_the_file_do_not_count() -> None:
     inner = tokenizers.Tokenizer.from_file(str(DEMO))
     inner.enable_truncation(2)

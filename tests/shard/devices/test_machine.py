@@ -1,6 +1,7 @@
 """What is left of a machine within its cgroups."""
 
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -20,10 +21,10 @@ def test_a_limit_of_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """`ulimit -v`: the process has mapped 1 GiB of them."""
     root = proc(tmp_path, "", "")
     (root / "self/statm").write_text(f"{GIB // os.sysconf('SC_PAGE_SIZE')} 1 1 1 0 1 0\n")
-    monkeypatch.setattr(machine.resource, "getrlimit", lambda kind: (3 * GIB, 4 * GIB))
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (3 * GIB, 4 * GIB))
     assert machine.available_memory(root) == 2 * GIB
     assert "8.00 GiB available, 2.00 GiB within the limit of `ulimit -v`; " in machine.describe(4, root)
-    monkeypatch.setattr(machine.resource, "getrlimit", lambda kind: (GIB // 2, 4 * GIB))
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (GIB // 2, 4 * GIB))
     assert machine.available_memory(root) == 0
     monkeypatch.undo()
     assert machine.available_memory(root) == 8 * GIB

@@ -23,6 +23,7 @@ from penstock.shard.execution.facts import describe
 from penstock.shard.execution.slots import OrderError
 from penstock.shard.models.model import Hidden
 from penstock.shard.startup.measure import measure_step_tokens
+from penstock.system.memory_file import HEADER_BYTES
 from tests.shard.ranks import Sampled, make_config, run_program
 from tests.shard.step_programs import Program, Request, alone, initial, make_row, prompt_step
 from tests.tiny_models import make_tiny
@@ -257,6 +258,23 @@ def test_kept_memory_is_of_no_use_to_a_model_that_computes_otherwise(tmp_path: P
     assert turned != first
     change(rms_norm_eps=1e-3)
     assert memory_id() not in (first, turned)
+
+
+@pytest.mark.skipif(dispatch.kernel_set() == "gpu", reason="a GPU's memory ends with its process")
+def test_memory_that_was_released_is_the_systems_and_the_next_one_gives_the_same_bits(
+    model: Path, memory_fd: int, expected: list[Sampled]
+) -> None:
+    executor = Executor(replace(make_config(model), memory_fd=memory_fd), Group())
+    first = describe(executor, 64).facts
+    assert run_program(executor, alone([REQUEST]))[0] == expected
+    executor.release()
+    os.ftruncate(memory_fd, HEADER_BYTES)
+    assert os.fstat(memory_fd).st_blocks * 512 <= HEADER_BYTES
+    executor.occupy()
+    again = describe(executor, 64).facts
+    assert again.num_blocks == first.num_blocks
+    assert again.memory_id != first.memory_id
+    assert run_program(executor, alone([REQUEST]))[0] == expected
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

@@ -178,6 +178,7 @@ def test_states_are_those_of_steps_that_are_not_replayed(tmp_path: Path) -> None
     assert forward.call_count > 5
 
 
+@pytest.mark.every_case
 @pytest.mark.slow
 @pytest.mark.parametrize("name", kernel_sets.GPU_SETS)
 def test_on_the_gpus_kernels(model: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,6 +147,13 @@ def test_all_of_it_is_reserved(fd: int) -> None:
     assert not tensor.any()
 
 
+def test_nothing_is_reserved_once_it_is_closed(fd: int) -> None:
+    memory = KeptMemory(fd, "a")
+    memory.map([10 << 20])
+    memory.reserve(memory.close)
+    assert 0 < reserved_bytes(fd) < 10 << 20
+
+
 def in_idle_time(memory: KeptMemory) -> None:
     """As far as the memory goes: the thread's end is waited for."""
     memory.reserve_in_idle_time()

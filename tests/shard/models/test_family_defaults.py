@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from penstock.shard.models.config import ModelConfig
-from penstock.shard.models.families import FAMILIES
+from penstock.shard.models.families import ARCHITECTURES, ENCODERS, FAMILIES
+from penstock.shard.models.families.embedders import EMBEDDERS
 from penstock.shard.models.keys import ModelConfigError
 from penstock.shard.models.reading import DEFAULTS, read_model_config
 from tests.family_defaults import MODEL_TYPES, OF_THEIR_AUTHORS, TABLE, defaults, keys_that_are_read, render, whole
@@ -33,7 +34,8 @@ def test_the_table_is_that_of_the_transformers_that_is_installed() -> None:
 
 
 def test_every_architecture_is_in_it() -> None:
-    assert {*DEFAULTS} == {*FAMILIES} == {*MODEL_TYPES} | {*OF_THEIR_AUTHORS}
+    assert {*DEFAULTS} == {*ARCHITECTURES} - {*EMBEDDERS}
+    assert {*FAMILIES} == {*MODEL_TYPES} | {*OF_THEIR_AUTHORS} - {*ENCODERS}
     assert {family.model_type for family in OF_TRANSFORMERS.values()} == {*MODEL_TYPES.values()}
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from penstock.shard.models.config import ModelConfig
-from penstock.shard.models.families import FAMILIES
+from penstock.shard.models.families import NAMES
 from penstock.shard.models.keys import ModelConfigError
 from penstock.shard.models.parts import AttentionConfig, HeadConfig, HeadNorm, MlpConfig, NormConfig
 from penstock.shard.models.reading import read_model_config
@@ -37,7 +37,7 @@ NEW: dict[str, Any] = {
 }
 ABSENT = object()
 QWEN = {"architectures": ["Qwen2ForCausalLM"], "use_sliding_window": True, "sliding_window": 64}
-ALL = ", ".join(FAMILIES)
+ALL = NAMES
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}
 
 

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,51 +25,18 @@ from penstock.system.setting import Who
 from penstock.system.settings import ServerSettings, told_to
 from penstock.system.signs import Sign
 from tests import kernel_sets
-from tests.shard.processes import ROOT, SECONDS, Shard, clients, encode_plan, running
+from tests.shard.processes import LIMITS, ROOT, SECONDS, Shard, clients, encode_plan, running
 from tests.shard.step_programs import prompt_step
 from tests.tiny_models import DEMO_MODEL
 
 MODEL: dict[str, Any] = {"model": str(DEMO_MODEL), "dtype": "float32", "kv_memory": 64 << 20}
 
 
-class Nursery:
-    """A process that has imported torch, and forks shards that each run `python -m penstock.shard` as it begins."""
-
-    CODE = """
-import json, os, sys, grpc, torch
-for line in sys.stdin:
-    if (pid := os.fork()) == 0:
-        from penstock.shard.__main__ import main
-        main(["--config", line])
-        os._exit(100)
-    print(json.dumps({"status": os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}), flush=True)
-"""
-
-    def __init__(self) -> None:
-        self.process = subprocess.Popen([sys.executable, "-c", self.CODE], cwd=ROOT, text=True, stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
-
-    def refused(self, settings: dict[str, Any]) -> list[dict[str, Any]]:
-        """What a shard of these settings has logged when it has ended with 1."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps({"rank": 0, "threads": 1, "json_output": True, **settings}) + "\n")
-        self.process.stdin.flush()
-        lines = []
-        while "status" not in (line := json.loads(self.process.stdout.readline())):
-            lines.append(line)
-        assert line["status"] == 1
-        return lines
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    nursery = Nursery()
-    with nursery.process:
-        try:
-            yield nursery
-        finally:
-            os.killpg(nursery.process.pid, signal.SIGKILL)
+def refused(folder: Path, settings: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a shard of these settings has logged when it has ended with 1."""
+    shard = Shard(folder, json_output=True, **settings)
+    assert shard.process.wait(SECONDS) == 1
+    return [json.loads(line) for line in shard.log.read_text().splitlines()]
 
 
 def test_a_router_error_ends_the_process(tmp_path: Path) -> None:
@@ -95,6 +62,32 @@ def test_sigterm_lets_the_running_step_end(tmp_path: Path) -> None:
         record = json.loads(line)
         assert record["level"] == "INFO"
         assert record["rank"] == 0
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_shards_rest_with_their_weights_and_answer_afterwards_as_before(tmp_path: Path, world_size: int) -> None:
+    answers = []
+    with running(tmp_path, **MODEL, world_size=world_size, may_rest=True) as shards:
+        for epoch in (1, 2):
+            with clients(shards) as routers:
+                streams = [router.open(replace(LIMITS, epoch=epoch)) for router in routers]
+                for stream in streams:
+                    stream.write(encode_plan(prompt_step(0)))
+                answers.append(streams[0].read().rows)
+                for stream in streams:
+                    stream.done_writing()
+            for shard in shards:
+                shard.process.send_signal(signal.SIGUSR1)
+            for shard in shards:
+                while shard.log.read_text().count("resting until") < epoch:
+                    time.sleep(0.01)
+            assert not any(shard.socket.exists() for shard in shards)
+            if epoch == 1:
+                for shard in shards:
+                    shard.process.send_signal(signal.SIGUSR2)
+                for shard in shards:
+                    shard.wait_until_listening()
+    assert answers[0] == answers[1]
 
 
 @pytest.mark.slow
@@ -124,10 +117,10 @@ def test_a_stale_socket_is_replaced_and_numbers_are_logged(tmp_path: Path) -> No
     ({"listen": "unix:/" + "x" * 120}, "the path has 121 bytes, a socket's has 107"),
 ])
 def test_what_cannot_be_served_is_one_line(
-    tmp_path: Path, nursery: Nursery, settings: dict[str, Any], message: str
+    tmp_path: Path, settings: dict[str, Any], message: str
 ) -> None:
     path = tmp_path / "0.sock"
-    lines = nursery.refused({**MODEL, "listen": f"unix:{path}", **settings})
+    lines = refused(tmp_path, {**MODEL, **settings})
     (error,) = [line["message"] for line in lines if line["level"] == "ERROR"]
     assert message in error
     assert not path.exists()
@@ -257,9 +250,9 @@ def test_it_ends_with_its_parent(tmp_path: Path) -> None:
         kernel_sets.HAS_GPU, reason="there is a GPU")),
     ({"device": "cpu", "kv_cache_dtype": "fp8_e5m2"}, "--kv-cache-dtype fp8_e5m2: a processor has no ")])
 def test_what_a_processor_cannot_do_is_refused_in_one_line(
-    tmp_path: Path, nursery: Nursery, settings: dict[str, Any], sentence: str
+    tmp_path: Path, settings: dict[str, Any], sentence: str
 ) -> None:
-    lines = nursery.refused({**MODEL, "listen": f"unix:{tmp_path}/0.sock", **settings})
+    lines = refused(tmp_path, {**MODEL, **settings})
     (error,) = [line["message"] for line in lines if line["level"] == "ERROR"]
     assert error.startswith(sentence)
     assert [line["message"].partition(" ")[0] for line in lines if line["level"] != "ERROR"] in ([], ["memory:"])

@@ -330,6 +330,15 @@ def test_a_wait_ends_with_its_stream(
     assert refused.value.code() == grpc.StatusCode.ABORTED
 
 
+def test_a_router_that_leaves_is_no_error(shard: Shard, client: Client) -> None:
+    """Its orders end before the shard hears that it has left, or after."""
+    before = len(shard.log.read_text())
+    for _ in range(20):
+        wait_for_a_mask(client).cancel()
+    client.open().cancel()
+    assert "stream ended" not in shard.log.read_text()[before:]
+
+
 def test_a_shard_ends_in_order_while_a_step_waits(tmp_path: Path) -> None:
     """The step ends when its masks have come, and is answered."""
     shard = Shard(tmp_path, **MODEL)

@@ -100,6 +100,7 @@ def test_outside_the_bit_contract_few_rows_are_measured(model, monkeypatch):
         assert [job.num_rows for job in jobs if job.name == "down_proj"] == counts
 
 
+@pytest.mark.every_case
 @pytest.mark.slow
 def test_outside_the_bit_contract_torch_multiplies_float32(model, environment, tmp_path):
     tuned = run(model, "--max-rows", "8", **environment)
@@ -108,6 +109,7 @@ def test_outside_the_bit_contract_torch_multiplies_float32(model, environment, t
     assert set(json.loads(file.read_text())) == {"paged_attention"}
 
 
+@pytest.mark.slow
 def test_a_processor_has_nothing_to_tune(model, monkeypatch, capfd):
     monkeypatch.setenv("KERNELS", "reference")
     result = CliRunner().invoke(penstock, ["tune", str(model), "--deterministic"])

@@ -119,7 +119,8 @@ def test_steps_keep_within_the_bounds(bounds: Bounds, max_tokens: int, max_rows:
         assert most_rows >= min(max_rows, most_tokens - 1)
 
 
-@pytest.mark.parametrize("name", [kernel_sets.PROCESSOR_SETS[0], pytest.param("gpu", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", [kernel_sets.PROCESSOR_SETS[0],
+    pytest.param("gpu", marks=[pytest.mark.slow, pytest.mark.every_case])])
 def test_it_runs_twice_and_leaves_no_slots(model: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel_sets.use(monkeypatch, name, is_real=True)
     config = replace(make_config(model), max_step_tokens=20, max_step_rows=3)

@@ -10,9 +10,14 @@ from pydantic import ValidationError
 from penstock.router.api.anthropic.bodies import MessagesBody
 from penstock.router.api.http.route import JSON
 from tests.router.api.anthropic.talks import HELLO, WEATHER, answer, refusal
-from tests.router.api.conftest import Server, Start
+from tests.router.api.conftest import Server, Start, of_one_server
 
 PART = {"type": "text", "text": "a"}
+
+
+@pytest.fixture(scope="module")
+def lasting_settings(hermes: Any, grammars: Any) -> dict[str, Any]:
+    return {"template": hermes, "grammars": grammars}
 
 
 @pytest.fixture
@@ -24,6 +29,7 @@ def user(content: object) -> dict[str, object]:
     return {"role": "user", "content": content}
 
 
+@of_one_server
 @pytest.mark.parametrize(("fields", "sentence"), [
     ({"messages": [user("a")] * 10_001}, "up to 10000 messages and blocks in all. Given: 10001"),
     ({"messages": [user([PART] * 10_000)]}, "Given: 10001"),
@@ -50,15 +56,15 @@ def user(content: object) -> dict[str, object]:
     ({"mcp_servers": [{"url": "http://localhost"}]}, "`mcp_servers`, other than [], is not supported"),
     ({"seed": 5}, "`seed` is not supported"), ({"min_p": 0.5}, "`min_p`, other than 0, is not supported"),
 ], ids=lambda value: json.dumps(value)[:40])
-async def test_refused_bodies(start: Start, hermes: Any, grammars: Any, fields: Any, sentence: str) -> None:
-    server = await start(template=hermes, grammars=grammars)
-    status, kind, message = await refusal(server, **fields)
+async def test_refused_bodies(lasting_server: Server, fields: Any, sentence: str) -> None:
+    status, kind, message = await refusal(lasting_server, **fields)
     assert (status, kind) == (400, "invalid_request_error"), message
     assert sentence in message
     assert len(message) < 300
-    assert await answer(server)
+    assert await answer(lasting_server)
 
 
+@of_one_server
 @pytest.mark.parametrize("fields", [
     {"cache_control": {"type": "ephemeral", "ttl": "1h"}}, {"metadata": {"user_id": "a"}},
     {"service_tier": "standard_only"}, {"thinking": {"type": "adaptive", "display": "omitted"}},
@@ -67,21 +73,22 @@ async def test_refused_bodies(start: Start, hermes: Any, grammars: Any, fields: 
     {"temperature": 0}, {"container": None, "mcp_servers": []}, {"model": "claude-opus-4-5"},
     {"tools": [{"type": "web_search_20260318", "name": "web_search"}]}, {"stop_sequences": None, "stream": None},
 ], ids=lambda value: json.dumps(value)[:40])
-async def test_fields_that_are_taken(server: Server, fields: Any) -> None:
-    assert (await answer(server, **fields))["stop_reason"] == "end_turn"
+async def test_fields_that_are_taken(lasting_server: Server, fields: Any) -> None:
+    assert (await answer(lasting_server, **fields))["stop_reason"] == "end_turn"
 
 
+@of_one_server
 @pytest.mark.parametrize("body", [
     b"", b"{", b"[]", b"5", b'{"messages": ' + b"[" * 2000, b'{"messages": [' + b'{"content": [' * 400,
     json.dumps({"model": "m", "max_tokens": 1, "messages": HELLO, "tools": [{
         "name": "a", "input_schema": {"type": "object", "a": json.loads("[" * 240 + "]" * 240)}}]}).encode(),
 ])
-async def test_what_is_no_body(server: Server, body: bytes) -> None:
-    response = await server.client.post("/v1/messages", data=io.BytesIO(body), headers={"content-type": JSON})
+async def test_what_is_no_body(lasting_server: Server, body: bytes) -> None:
+    response = await lasting_server.client.post("/v1/messages", data=io.BytesIO(body), headers={"content-type": JSON})
     failure = await response.json()
     assert response.status in (200, 400), failure
     assert response.status == 200 or failure["error"]["type"] == "invalid_request_error"
-    assert await answer(server)
+    assert await answer(lasting_server)
 
 
 @pytest.mark.parametrize("body", [

@@ -41,7 +41,7 @@ async def test_thoughts_go_on_behind_every_event(start: Start, display: str) -> 
     """Also where the signature carries them, which comes after all of them."""
     template = ChatTemplate({"default": HERMES + "{# </think> #}<think>\n"}, {})
     server = await start(template=template, make_fleet=SeededFleet,
-                         answer=f"1 2 3 4 5 6 7 8 9\n</think>\n\nLet me see. {CALL}\n{CALL}<|im_end|>")
+                         answer=f"1 2 3 4 5 6\n</think>\n\nSo: {CALL}\n{CALL}<|im_end|>")
     asked = {**ASKED, "thinking": {"type": "adaptive", "display": display}}
     whole = lasting(await stream(server, READS_IDS, **asked))
     blocks = [frame.data["content_block"]["type"] for frame in whole if frame.name == "content_block_start"]

@@ -27,11 +27,19 @@ from tests.router.api.conftest import Server, Start
 KEY = "Schlüssel-1"
 COSTLY = {"/", "/generate", "/generate_stream", "/v1/completions", "/v1/chat/completions", "/tokenize",
           "/chat_tokenize", "/invocations", "/vertex", "/v1/load_lora_adapter", "/v1/unload_lora_adapter",
+          "/v1/load_model", "/v1/unload_model", "/v1/alias_model",
           "/v1/files", "/v1/batches", "/v1/batches/{batch}/cancel", "/v1/messages",
           "/v1/messages/count_tokens", "/v1/responses", "/v1/responses/input_tokens",
-          "/v1/responses/{response}/cancel"}
+          "/v1/responses/{response}/cancel", "/embed", "/embed_all", "/embed_sparse", "/similarity", "/predict",
+          "/rerank", "/decode", "/embeddings", "/v1/embeddings", "/v1/embed", "/v2/embed", "/v1/rerank",
+          "/v2/rerank", "/score", "/v1/score", "/classify", "/pooling", "/v2/repository/index",
+          *(f"/v2/repository/models/{{model:.+}}/{verb}" for verb in ("load", "unload")),
+          *(f"/v2/models/{{model:.+}}{version}/{verb}" for version in ("", "/versions/{version}")
+            for verb in ("infer", "generate", "generate_stream"))}
 STORED = {"/v1/files/{file}", "/v1/files/{file}/content", "/v1/batches/{batch}", "/v1/responses/{response}",
           "/v1/responses/{response}/input_items"}
+OF_OPENAI = {"/embeddings", "/score", "/classify", "/pooling"}
+"""Paths whose errors are OpenAI's, as those below /v1 and /v2."""
 PAGE = {"origin": "https://page.example"}
 
 
@@ -44,7 +52,10 @@ async def test_what_costs_something_takes_the_key(start: Start) -> None:
             assert response.headers["www-authenticate"] == "Bearer"
             text = await response.text()
             word = "authentication_error" if route.path.startswith("/v1/messages") else "invalid_api_key"
-            assert (word in text) if route.path.startswith("/v1/") else not text
+            if route.path.startswith(("/v2/models", "/v2/repository")):
+                word = '{"error":"The API key is missing or wrong"}'
+            has_words = route.path.startswith(("/v1/", "/v2/")) or route.path in OF_OPENAI
+            assert (word in text) if has_words else not text
 
 
 def test_costly_routes() -> None:
@@ -82,7 +93,8 @@ def test_the_key_does_not_show() -> None:
 
 
 PRIVATE = {"/info", "/metrics", "/docs", "/docs/", "/docs/start.js", "/docs/swagger-ui-bundle.js",
-           "/docs/swagger-ui.css", "/api-doc/openapi.json"}
+           "/docs/swagger-ui.css", "/api-doc/openapi.json", "/v2/models/stats", "/v2/models/{model:.+}/stats",
+           "/v2/models/{model:.+}/versions/{version}/stats"}
 
 
 async def test_what_tells_of_the_server_takes_a_key_if_there_is_one_for_it(start: Start) -> None:

@@ -18,7 +18,7 @@ from penstock.router.api.tgi.bodies import GenerateBody
 from penstock.router.errors import WrongShape
 from penstock.router.store.database import Database
 from penstock.router.store.store import Store
-from tests.router.api.conftest import Server, Start
+from tests.router.api.conftest import Server, Start, of_one_server
 
 JSON = {"content-type": "application/json"}
 SHAPE = "Failed to deserialize the JSON body into the target type: "
@@ -30,22 +30,25 @@ async def post(server: Server, data: bytes, path: str = "/generate", headers: di
     return response
 
 
+@of_one_server
 @pytest.mark.parametrize("content_type", [
     "text/plain", "application/octet-stream", "application/x-www-form-urlencoded", "text/json", "nonsense"])
-async def test_another_content_type(server: Server, content_type: str) -> None:
+async def test_another_content_type(lasting_server: Server, content_type: str) -> None:
     for path in ("/", "/generate", "/generate_stream", "/tokenize"):
-        response = await post(server, b'{"inputs": "a"}', path, {"content-type": content_type})
+        response = await post(lasting_server, b'{"inputs": "a"}', path, {"content-type": content_type})
         assert response.status == 415
         assert response.headers["content-type"] == "text/plain; charset=utf-8"
         assert await response.text() == "Expected request with `Content-Type: application/json`"
 
 
+@of_one_server
 @pytest.mark.parametrize("content_type", [
     "application/json", "application/json; charset=utf-8", "Application/JSON", "application/vnd.api+json"])
-async def test_json_by_other_names(server: Server, content_type: str) -> None:
-    assert (await post(server, b'{"inputs": "a"}', headers={"content-type": content_type})).status == 200
+async def test_json_by_other_names(lasting_server: Server, content_type: str) -> None:
+    assert (await post(lasting_server, b'{"inputs": "a"}', headers={"content-type": content_type})).status == 200
 
 
+@of_one_server
 @pytest.mark.parametrize("data", [
     b"", b"{", b'{"inputs": "a"', b'{"inputs": "a"} x', b"inputs", b"\xff\xfe", b'{"inputs": "\xff"}',
     b'{"inputs": "\xed\xa0\x80"}', rb'{"inputs": "\ud800"}', rb'{"inputs": "\udc00\ud800"}', b'{"inputs": "a\nb"}',
@@ -55,15 +58,16 @@ async def test_json_by_other_names(server: Server, content_type: str) -> None:
     b"[" * 60_000, b'{"a":' * 30_000, b'{"inputs": "a", "x": ' + b"[" * 60_000 + b"]" * 60_000 + b"}",
     b"\xef\xbb\xbf{}", b"{'inputs': 'a'}", b"\x00", gzip.compress(b'{"inputs": "a"}', mtime=0),
 ], ids=lambda data: repr(data[:30]))
-async def test_no_json(server: Server, data: bytes) -> None:
+async def test_no_json(lasting_server: Server, data: bytes) -> None:
     for path in ("/generate_stream", "/tokenize"):
-        response = await post(server, data, path)
+        response = await post(lasting_server, data, path)
         text = await response.text()
         assert (response.status, text.startswith(SYNTAX)) == (400, True), text
         assert len(text) < 200
         assert response.headers["content-type"] == "text/plain; charset=utf-8"
 
 
+@of_one_server
 @pytest.mark.parametrize(("data", "what"), [
     (b"[]", "invalid type: a list, expected an object"),
     (b'"a"', 'invalid type: string "a", expected an object'),
@@ -75,8 +79,8 @@ async def test_no_json(server: Server, data: bytes) -> None:
     (b'{"inputs": "a", "parameters": null}', "parameters: invalid type: null, expected an object"),
     (b'{"inputs": "a", "parameters": []}', "parameters: invalid type: a list, expected an object"),
 ])
-async def test_another_shape(server: Server, data: bytes, what: str) -> None:
-    response = await post(server, data)
+async def test_another_shape(lasting_server: Server, data: bytes, what: str) -> None:
+    response = await post(lasting_server, data)
     assert (response.status, await response.text()) == (422, SHAPE + what)
     assert response.headers["content-type"] == "text/plain; charset=utf-8"
 
@@ -84,6 +88,7 @@ async def test_another_shape(server: Server, data: bytes, what: str) -> None:
 CHAT = {"messages": [{"role": "user", "content": "a"}]}
 
 
+@of_one_server
 @pytest.mark.parametrize(("path", "body", "where", "what"), [
     ("/generate", {"inputs": "a", "parameters": {"grammar": {"type": "xml", "value": "a"}}}, "parameters.grammar",
      "unknown `type`, expected one of `json`, "),
@@ -94,16 +99,17 @@ CHAT = {"messages": [{"role": "user", "content": "a"}]}
      "unknown `type`, "),
 ])
 async def test_a_grammar_of_another_shape(
-    server: Server, path: str, body: dict[str, object], where: str, what: str
+    lasting_server: Server, path: str, body: dict[str, object], where: str, what: str
 ) -> None:
     """TGI fails to read the body, before anything else is looked at; also where its own error would be JSON."""
-    response = await server.post(path, body)
+    response = await lasting_server.post(path, body)
     text = await response.text()
     assert (response.status, text.startswith(f"{SHAPE}{where}: invalid value: ")) == (422, True), text
     assert what in text
     assert response.headers["content-type"] == "text/plain; charset=utf-8"
 
 
+@of_one_server
 @pytest.mark.parametrize(("name", "value", "what"), [
     ("temperature", "1", 'invalid type: string "1", expected a number'),
     ("temperature", True, "invalid type: boolean `true`, expected a number"),
@@ -126,9 +132,9 @@ async def test_a_grammar_of_another_shape(
     ("top_k", "a" * 1_000_000, f'invalid type: string "{"a" * 40}…", expected an integer'),
     ("adapter_id", 1, "invalid type: integer `1`, expected a string"),
 ])
-async def test_another_type(server: Server, name: str, value: object, what: str) -> None:
+async def test_another_type(lasting_server: Server, name: str, value: object, what: str) -> None:
     data = b'{"inputs": "a", "parameters": {"%b": %b}}' % (name.encode(), repr_json(value))
-    response = await post(server, data)
+    response = await post(lasting_server, data)
     assert (response.status, await response.text()) == (422, f"{SHAPE}parameters.{name}: {what}")
 
 
@@ -136,6 +142,7 @@ def repr_json(value: object) -> bytes:
     return str(value).encode() if isinstance(value, int) and value >= 2**64 else orjson.dumps(value)
 
 
+@of_one_server
 @pytest.mark.parametrize(("parameters", "what"), [
     ({"stop_token_ids": [1, 2**32]},
      "stop_token_ids[1]: invalid value: integer `4294967296`: Input should be less than 4294967296"),
@@ -150,22 +157,23 @@ def repr_json(value: object) -> bytes:
      "logit_bias: invalid value: an object: supports up to 1024 token ids. Given: 1025"),
     ({"logit_bias": 5}, "logit_bias: invalid type: integer `5`, expected an object"),
 ])
-async def test_ids(server: Server, parameters: dict[str, object], what: str) -> None:
-    response = await server.post("/generate", {"inputs": "a", "parameters": parameters})
+async def test_ids(lasting_server: Server, parameters: dict[str, object], what: str) -> None:
+    response = await lasting_server.post("/generate", {"inputs": "a", "parameters": parameters})
     assert (response.status, await response.text()) == (422, f"{SHAPE}parameters.{what}")
-    response = await server.post("/v1/completions", {"prompt": "a", **parameters})
+    response = await lasting_server.post("/v1/completions", {"prompt": "a", **parameters})
     assert (response.status, (await response.json())["error"]["message"]) == (400, what)
 
 
+@of_one_server
 @pytest.mark.parametrize(("path", "body", "what"), [
     ("/v1/completions", {"prompt": "a", "response_format": {"type": "xml"}}, "unknown `type`, "),
     ("/v1/chat/completions", {**CHAT, "response_format": {"type": "json_schema"}},
      "`json_schema` must be an object with a `schema`"),
 ])
 async def test_a_response_format_of_another_shape(
-    server: Server, path: str, body: dict[str, object], what: str
+    lasting_server: Server, path: str, body: dict[str, object], what: str
 ) -> None:
-    response = await server.post(path, body)
+    response = await lasting_server.post(path, body)
     error = (await response.json())["error"]
     assert (response.status, error["param"], error["code"]) == (400, "response_format", "invalid_value")
     assert error["message"].startswith("response_format: invalid value: ")
@@ -183,17 +191,18 @@ async def test_one_of_many_wrong_items_is_told(server: Server) -> None:
     assert refused.value.__cause__.error_count() == 1
 
 
+@of_one_server
 @pytest.mark.parametrize(("data", "what"), [
     (b'{"inputs": "a", "x": [%b[]]}' % (b"[]," * 66_000), "65536 texts, names of fields, lists and objects"),
     (b'{"inputs": "a", "x": [%b""]}' % (b'"",' * 66_000), "65536 texts, names of fields, lists and objects"),
     (b'{"inputs": "a", "x": [%b1]}' % (b"1," * 400_000), "304092 values"),
 ])
-async def test_too_much_in_a_body(server: Server, data: bytes, what: str) -> None:
+async def test_too_much_in_a_body(lasting_server: Server, data: bytes, what: str) -> None:
     """To make objects of it would take a second, for which everybody waits; all of it within a text is none."""
-    response = await post(server, data)
+    response = await post(lasting_server, data)
     assert (response.status, await response.text()) == (
         413, f"Failed to buffer the request body: it has more than {what}")
-    response = await post(server, orjson.dumps({"inputs": "a", "x": data.decode()}))
+    response = await post(lasting_server, orjson.dumps({"inputs": "a", "x": data.decode()}))
     assert response.status == 200
 
 
@@ -216,9 +225,11 @@ async def test_too_large(server: Server) -> None:
     assert response.headers["content-type"] == "text/plain; charset=utf-8"
 
 
+@of_one_server
 @pytest.mark.parametrize("encoding", ["gzip", "GZIP", "x-gzip", "deflate", "br", "zstd", "compress", "identity, gzip"])
-async def test_a_compressed_body_is_not_unpacked(server: Server, encoding: str) -> None:
-    response = await post(server, gzip.compress(b'{"inputs": "a"}'), headers={**JSON, "content-encoding": encoding})
+async def test_a_compressed_body_is_not_unpacked(lasting_server: Server, encoding: str) -> None:
+    headers = {**JSON, "content-encoding": encoding}
+    response = await post(lasting_server, gzip.compress(b'{"inputs": "a"}'), headers=headers)
     assert response.status == 415
     assert await response.text() == f'Expected request without `Content-Encoding`. Given: string "{encoding}"'
 

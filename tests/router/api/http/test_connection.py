@@ -28,6 +28,14 @@ def request_to(path: str, more: bytes = b"", version: str = "1.1", body: bytes =
     return head.encode() + more + b"\r\n" + body
 
 
+@pytest.fixture
+def fast_probes(monkeypatch: pytest.MonkeyPatch) -> tuple[float, ...]:
+    """As many probes as ever, with shorter pauses."""
+    seconds = tuple(each / 5 for each in PROBE_SECONDS)
+    monkeypatch.setattr(connection, "PROBE_SECONDS", seconds)
+    return seconds
+
+
 @asynccontextmanager
 async def half_closed(server: Server, data: bytes) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     reader, writer = await asyncio.open_connection(server.client.host, server.client.port)
@@ -50,21 +58,25 @@ async def test_a_half_closed_client_gets_its_answer(server: Server) -> None:
 
 
 @pytest.mark.parametrize("path", ["/generate", "/generate_stream"])
-async def test_a_half_closed_client_waits_as_long_as_it_takes(server: Server, path: str) -> None:
+async def test_a_half_closed_client_waits_as_long_as_it_takes(
+    server: Server, path: str, fast_probes: tuple[float, ...]
+) -> None:
     server.fleet.may_answer.clear()
     async with half_closed(server, request_to(path)) as (reader, _):
         await until(lambda: bool(server.engine._requests))
-        await asyncio.sleep(sum(PROBE_SECONDS) + 0.2)
+        await asyncio.sleep(sum(fast_probes) + 0.2)
         assert server.engine._requests
         server.fleet.may_answer.set()
         answer = await reader.read()
     assert b'"generated_text":"' in answer
     probes = answer.count(b"3\r\n:\n\n\r\n") if path == "/generate_stream" else answer.count(CONTINUE)
-    assert probes == len(PROBE_SECONDS)
+    assert probes == len(fast_probes)
 
 
 @pytest.mark.parametrize("path", ["/generate", "/generate_stream"])
-async def test_nothing_of_who_has_left_waits_for_the_garbage_collector(server: Server, path: str) -> None:
+async def test_nothing_of_who_has_left_waits_for_the_garbage_collector(
+    server: Server, path: str, fast_probes: tuple[float, ...]
+) -> None:
     """What refers to itself stays until then, and the memory of a hundred of them is some megabytes."""
     gc.collect()
     of_other_tests = objects_of_requests()
@@ -73,7 +85,7 @@ async def test_nothing_of_who_has_left_waits_for_the_garbage_collector(server: S
         server.fleet.may_answer.clear()
         async with half_closed(server, request_to(path)):
             await until(lambda: bool(server.engine._requests))
-            await asyncio.sleep(PROBE_SECONDS[0])
+            await asyncio.sleep(fast_probes[0])
             kinds = [type(each) for each in objects_of_requests() if each not in of_other_tests]
             assert {*kinds} == {Connection, RequestRecord, Stream}
         server.fleet.may_answer.set()
@@ -149,8 +161,13 @@ async def test_an_end_between_requests_ends_the_connection(server: Server) -> No
 
 
 @pytest.mark.parametrize("asks", [True, False])
-async def test_a_client_that_was_just_accepted_is_heard_though_the_server_ends(asks: bool) -> None:
+async def test_a_client_that_was_just_accepted_is_heard_though_the_server_ends(
+    asks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One that does not ask is not waited for, beyond a moment."""
+    if not asks:
+        monkeypatch.setattr(connection, "FIRST_REQUEST_SECONDS", 0.1)
+
     async def answer(request: web.Request) -> web.Response:
         return web.Response(text="here you are")
 

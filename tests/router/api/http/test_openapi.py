@@ -8,16 +8,23 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from penstock.contract.facts import Facts
 from penstock.router.api.http.access import Access
 from penstock.router.api.http.route import EVENTS, JSON
 from penstock.router.api.route_table import routes
 from penstock.router.keys import Keys
 from tests.eventually import until
-from tests.router.api.conftest import Server, Start
+from tests.pooling_fleet import EMBEDDER, RERANKER, PoolingFleet
+from tests.router.api.conftest import Server, Start, of_one_server
 
 CHAT = {"messages": [{"role": "user", "content": "Say it"}]}
 MESSAGE = {**CHAT, "model": "tgi", "max_tokens": 100}
 ROUTES = {(route.method, route.canonical): route for route in routes("1")}
+
+
+@pytest.fixture(scope="module")
+def lasting_settings(demo: Any) -> dict[str, Any]:
+    return {"template": demo}
 
 
 @pytest.fixture
@@ -32,10 +39,11 @@ async def document(server: Server) -> dict[str, Any]:
     return content
 
 
-async def test_every_route_is_described(server: Server) -> None:
-    described = {(method.upper(), path) for path, methods in (await document(server))["paths"].items()
+@of_one_server
+async def test_every_route_is_described(lasting_server: Server) -> None:
+    described = {(method.upper(), path) for path, methods in (await document(lasting_server))["paths"].items()
                  for method in methods}
-    served = {(route.method, route.resource.canonical) for route in server.client.app.router.routes()
+    served = {(route.method, route.resource.canonical) for route in lasting_server.client.app.router.routes()
               if route.method != "HEAD" and route.resource is not None}
     served = {(method, path) for method, path in served
               if path in ("/", "/docs/") or not path.endswith("/")}  # the others have twins with a slash behind
@@ -45,8 +53,9 @@ async def test_every_route_is_described(server: Server) -> None:
         "/page/{name}", "/docs/", "/docs/start.js", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css"}
 
 
-async def test_bodies_are_those_that_are_parsed(server: Server) -> None:
-    content = await document(server)
+@of_one_server
+async def test_bodies_are_those_that_are_parsed(lasting_server: Server) -> None:
+    content = await document(lasting_server)
     body = content["paths"]["/generate"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert body == {"$ref": "#/components/schemas/GenerateBody"}
     schemas = content["components"]["schemas"]
@@ -57,8 +66,9 @@ async def test_bodies_are_those_that_are_parsed(server: Server) -> None:
     assert {kind["type"] for kind in stop["anyOf"]} == {"string", "array", "null"}
 
 
-async def test_every_reference_leads_somewhere(server: Server) -> None:
-    content = await document(server)
+@of_one_server
+async def test_every_reference_leads_somewhere(lasting_server: Server) -> None:
+    content = await document(lasting_server)
     found = set(re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(content)))
     assert found <= set(content["components"]["schemas"])
     assert "$defs" not in json.dumps(content)
@@ -76,15 +86,18 @@ async def test_only_what_costs_something_takes_a_key(start: Start, server: Serve
                 if method != "GET" or path.startswith(("/v1/files", "/v1/batches", "/v1/responses"))}
 
 
-async def test_what_is_shown_as_plain_text_has_no_marks(server: Server) -> None:
+@of_one_server
+async def test_what_is_shown_as_plain_text_has_no_marks(lasting_server: Server) -> None:
     """Swagger UI reads descriptions as Markdown, but summaries as they are."""
-    operations = [operation for methods in (await document(server))["paths"].values() for operation in methods.values()]
+    paths = (await document(lasting_server))["paths"]
+    operations = [operation for methods in paths.values() for operation in methods.values()]
     assert [operation["summary"] for operation in operations if "`" in operation["summary"]] == []
 
 
 DETAILS = {"details": True, "decoder_input_details": True, "top_n_tokens": 2, "best_of": 2, "do_sample": True}
 
 
+@of_one_server
 @pytest.mark.parametrize(("path", "body"), [
     ("/", {"inputs": "a"}), ("/", {"inputs": "a", "parameters": DETAILS}),
     ("/generate", {"inputs": "a", "parameters": DETAILS}), ("/generate", {"inputs": ""}),
@@ -102,21 +115,43 @@ DETAILS = {"details": True, "decoder_input_details": True, "top_n_tokens": 2, "b
     ("/vertex", {"instances": [{"inputs": "a"}]}), ("/vertex", {"instances": []}),
     ("/tokenize", {"inputs": "a b"}), ("/chat_tokenize", CHAT), ("/info", None), ("/v1/models", None),
 ])
-async def test_fields_of_answers(server: Server, path: str, body: object) -> None:
-    response = await server.client.request("GET" if body is None else "POST", path, json=body)
+async def test_fields_of_answers(lasting_server: Server, path: str, body: object) -> None:
+    response = await lasting_server.client.request("GET" if body is None else "POST", path, json=body)
     template = "/v1/models/{model}" if path.startswith("/v1/models/") else path
     reply = ROUTES["GET" if body is None else "POST", template].replies[response.status]
     assert_described(reply.content[JSON], await response.json())
     assert set(reply.headers) <= {name.lower() for name in response.headers}
 
 
-async def test_fields_of_models_as_anthropic_has_them(server: Server) -> None:
+RANKING = {"query": "a", "documents": ["b", "c"]}
+VECTORS = {**RANKING, "input": ["a", "b"], "texts": ["a"], "queries": "a"}
+
+
+@pytest.mark.parametrize(("facts", "path", "body"), [
+    *((EMBEDDER, path, VECTORS) for path in ("/v1/embeddings", "/embeddings", "/v2/embed", "/v1/embed", "/v2/rerank",
+                                             "/v1/score", "/pooling", "/classify")),
+    (EMBEDDER, "/v1/embeddings", {"input": "a", "encoding_format": "base64"}), (EMBEDDER, "/v1/embeddings", {}),
+    (EMBEDDER, "/v2/embed", {"texts": ["a"], "embedding_types": ["base64", "binary", "float"]}),
+    (EMBEDDER, "/pooling", {"input": "a", "task": "token_embed"}), (EMBEDDER, "/score", {"queries": "a"}),
+    *((RERANKER, path, {**RANKING, "queries": "a", "return_documents": True, "input": "a"})
+      for path in ("/v1/rerank", "/v2/rerank", "/v1/score", "/score", "/classify", "/pooling", "/v1/embeddings")),
+    (RERANKER, "/v1/models", None), (EMBEDDER, "/v1/models", None),
+])
+async def test_fields_of_vectors_and_scores(start: Start, facts: Facts, path: str, body: object) -> None:
+    server = await start(facts=facts, make_fleet=lambda _: PoolingFleet(facts))
+    await test_fields_of_answers(server, path, body)
+
+
+@of_one_server
+async def test_fields_of_models_as_anthropic_has_them(lasting_server: Server) -> None:
     for path, name in (("/v1/models", ""), ("/v1/models/{model}", "demo"), ("/v1/models/{model}", "none")):
-        response = await server.client.get(path.replace("{model}", name), headers={"anthropic-version": "2023-06-01"})
+        response = await lasting_server.client.get(
+            path.replace("{model}", name), headers={"anthropic-version": "2023-06-01"})
         reply = ROUTES["GET", path].replies[response.status]
         assert_described(reply.content[JSON], await response.json())
 
 
+@of_one_server
 @pytest.mark.parametrize(("path", "body"), [
     ("/generate_stream", {"inputs": "a", "parameters": {"details": True, "top_n_tokens": 2}}),
     ("/generate_stream", {"inputs": ""}), ("/", {"inputs": "a", "stream": True}),
@@ -126,8 +161,8 @@ async def test_fields_of_models_as_anthropic_has_them(server: Server) -> None:
     ("/invocations", {**CHAT, "stream": True, "n": 2}), ("/v1/responses", {"input": "a", "stream": True}),
     ("/v1/messages", {**MESSAGE, "stream": True}),
 ])
-async def test_fields_of_events(server: Server, path: str, body: object) -> None:
-    response = await server.post(path, body)
+async def test_fields_of_events(lasting_server: Server, path: str, body: object) -> None:
+    response = await lasting_server.post(path, body)
     reply = ROUTES["POST", path].replies[response.status]
     lines = (await response.text()).splitlines()
     events = [line.removeprefix("data: ") for line in lines if line and not line.startswith("event: ")]
@@ -156,9 +191,10 @@ class Reader(HTMLParser):
         self.targets |= {value for name, value in attributes if name in ("href", "src") and value != "data:,"}
 
 
-async def test_page(server: Server) -> None:
+@of_one_server
+async def test_page(lasting_server: Server) -> None:
     """It is Swagger UI, and nothing of it comes from elsewhere."""
-    response = await server.client.get("/docs/")
+    response = await lasting_server.client.get("/docs/")
     assert (response.status, response.url.path, response.content_type) == (200, "/docs", "text/html")
     reader = Reader()
     reader.feed(await response.text())
@@ -166,12 +202,12 @@ async def test_page(server: Server) -> None:
                               "docs/swagger-ui.css"}
     texts = {}
     for target in reader.targets:
-        found = await server.client.get(f"/{target}")
+        found = await lasting_server.client.get(f"/{target}")
         assert found.status == 200
         texts[target] = await found.text()
     assert 'url: "api-doc/openapi.json"' in texts["docs/start.js"]
     assert "SwaggerUIBundle" in texts["docs/swagger-ui-bundle.js"]
-    assert (await server.client.get("/docs/swagger-initializer.js")).status == 404
+    assert (await lasting_server.client.get("/docs/swagger-initializer.js")).status == 404
 
 
 async def test_the_event_of_a_failure(server: Server) -> None:
@@ -183,12 +219,13 @@ async def test_the_event_of_a_failure(server: Server) -> None:
     assert_described(ROUTES["POST", "/v1/completions"].replies[200].content[EVENTS], json.loads(event))
 
 
-async def test_statuses_that_are_not_a_routes_own(server: Server) -> None:
+@of_one_server
+async def test_statuses_that_are_not_a_routes_own(lasting_server: Server) -> None:
     """Health, while it fails, is as described."""
-    await until(lambda: server.engine.has_group)
-    server.engine.is_healthy = False
+    await until(lambda: lasting_server.engine.has_group)
+    lasting_server.engine.is_healthy = False
     for path in ("/", "/health", "/ping", "/readyz"):
-        response = await server.client.get(path)
+        response = await lasting_server.client.get(path)
         assert_described(ROUTES["GET", path].replies[response.status].content[JSON], await response.json())
 
 

@@ -1,18 +1,17 @@
 """Answers with tools where a grammar says what may come next: the model takes any token that it may."""
 
 import json
-import random
 from dataclasses import replace
 
 import jsonschema
 import pytest
 
-from penstock.contract.row import Row
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.grammar.compiler import GrammarCompiler
 from tests.fakes import LIMITS, ScriptedFleet
 from tests.router.api.conftest import Server, Start
 from tests.router.api.openai.chats import HELLO, TIME, WEATHER, chat, chunks, joined
+from tests.scripted_engine import Dice
 
 BOUNDED = {"type": "function", "function": {"name": "weather", "strict": True, "parameters": {
     "type": "object", "properties": {"city": {"enum": ["Rome", "Köln"]}, "days": {"enum": [1, 2, 3]}},
@@ -20,16 +19,6 @@ BOUNDED = {"type": "function", "function": {"name": "weather", "strict": True, "
 
 
 SCHEMA = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}
-
-
-class Dice:
-    """A model without any preference."""
-
-    def __init__(self) -> None:
-        self._random = random.Random(0)
-
-    def __call__(self, row: Row, mask: bytes) -> int:
-        return self._random.choice([number for number in range(8 * len(mask)) if mask[number // 8] >> number % 8 & 1])
 
 
 @pytest.fixture(params=["hermes", "demo"])

@@ -12,7 +12,7 @@ from penstock.router.api.http.access import Access
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.keys import Keys
 from tests.fakes import LIMITS
-from tests.router.api.conftest import Server, Start
+from tests.router.api.conftest import Server, Start, of_one_server
 from tests.router.api.openai.chats import HELLO, TIME, WEATHER
 from tests.router.api.sdk import openai_client
 
@@ -36,6 +36,11 @@ async def refused(server: Server, ask: Ask, key: str = "unused") -> openai.APISt
 @pytest.fixture
 async def server(start: Start, hermes: ChatTemplate) -> Server:
     return await start(template=hermes)
+
+
+@pytest.fixture(scope="module")
+def lasting_settings(hermes: ChatTemplate) -> dict[str, Any]:
+    return {"template": hermes}
 
 
 CHATS: list[tuple[dict[str, Any], str, str, str | None]] = [
@@ -81,17 +86,18 @@ CHATS: list[tuple[dict[str, Any], str, str, str | None]] = [
 ]
 
 
+@of_one_server
 @pytest.mark.parametrize("is_stream", [False, True])
 @pytest.mark.parametrize(("fields", "reason", "code", "param"), CHATS)
 async def test_chats(
-    server: Server, fields: dict[str, Any], reason: str, code: str, param: str | None, is_stream: bool
+    lasting_server: Server, fields: dict[str, Any], reason: str, code: str, param: str | None, is_stream: bool
 ) -> None:
     body = {"model": "any", "messages": HELLO, "stream": is_stream, **fields}
     body = {name: value for name, value in body.items() if value is not openai.omit}
     extra = {"headers": body.pop("extra_headers", {})}
     body |= body.pop("extra_body", {})
     # The client's own method would refuse a body without messages.
-    error = await refused(server, lambda client: client.post(
+    error = await refused(lasting_server, lambda client: client.post(
         "/chat/completions", body=body, cast_to=object, options=extra))
     assert isinstance(error, openai.BadRequestError)
     assert (error.code, error.param, error.type) == (code, param, "invalid_request_error")
@@ -100,6 +106,7 @@ async def test_chats(
     assert "inputs" not in str(error)
 
 
+@of_one_server
 @pytest.mark.parametrize(("fields", "reason", "code", "param"), [
     ({"prompt": ""}, "`prompt` cannot be empty", "empty_string", "prompt"),
     ({"prompt": []}, "Empty array detected", "empty_array", "prompt"),
@@ -109,8 +116,8 @@ async def test_chats(
     ({"prompt": "a", "logprobs": 6}, "`logprobs` must be", "integer_above_max_value", "logprobs"),
     ({"prompt": "a", "best_of": 3}, "`best_of` must be", "integer_above_max_value", "best_of"),
 ])
-async def test_completions(server: Server, fields: dict[str, Any], reason: str, code: str, param: str) -> None:
-    error = await refused(server, lambda client: client.completions.create(model="any", **fields))
+async def test_completions(lasting_server: Server, fields: dict[str, Any], reason: str, code: str, param: str) -> None:
+    error = await refused(lasting_server, lambda client: client.completions.create(model="any", **fields))
     assert isinstance(error, openai.BadRequestError)
     assert (error.code, error.param, error.type) == (code, param, "invalid_request_error")
     assert reason in str(error)
@@ -137,10 +144,10 @@ async def test_a_model_that_is_not_there(server: Server) -> None:
 
 
 async def test_a_path_and_a_method_that_are_not_there(server: Server) -> None:
-    error = await refused(server, lambda client: client.embeddings.create(model="any", input="a"))
+    error = await refused(server, lambda client: client.moderations.create(input="a"))
     assert isinstance(error, openai.NotFoundError)
     assert (error.code, error.type) == ("unknown_url", "invalid_request_error")
-    assert "There is no route POST /v1/embeddings" in str(error)
+    assert "There is no route POST /v1/moderations" in str(error)
     error = await refused(server, lambda client: client.chat.completions.list())
     assert (error.status_code, error.code) == (405, "method_not_supported")
     assert "/v1/chat/completions is for POST. Given: GET" in str(error)
@@ -196,6 +203,7 @@ async def test_an_event_of_a_stream(server: Server) -> None:
     assert "Request failed during generation: Server error: a fault" in str(error)
 
 
+@of_one_server
 @pytest.mark.parametrize(("content", "headers", "status", "code"), [
     (b"{", {}, 400, "invalid_json"),
     (b"{}", {"content-type": "text/plain"}, 415, "unsupported_content_type"),
@@ -203,10 +211,10 @@ async def test_an_event_of_a_stream(server: Server) -> None:
     (b" " * 2_000_001, {}, 413, "request_too_large"),
 ])
 async def test_bodies_that_cannot_be_read(
-    server: Server, content: bytes, headers: dict[str, str], status: int, code: str
+    lasting_server: Server, content: bytes, headers: dict[str, str], status: int, code: str
 ) -> None:
     for path in ("/chat/completions", "/completions"):
-        error = await refused(server, lambda client, path=path: client.post(
+        error = await refused(lasting_server, lambda client, path=path: client.post(
             path, content=content, cast_to=object,
             options={"headers": {"content-type": "application/json", **headers}}))
         assert (error.status_code, error.code, error.type) == (status, code, "invalid_request_error")
@@ -226,10 +234,11 @@ async def _never() -> AsyncIterator[bytes]:
         yield b" "
 
 
+@of_one_server
 @pytest.mark.parametrize("path", ["/v1", "/v1/", "/v1/nothing", "/v1/models/", "/v1/chat", "/v1/chat/completions/x"])
-async def test_every_path_below_v1_is_openais(server: Server, path: str) -> None:
-    response = await server.post(path, {})
+async def test_every_path_below_v1_is_openais(lasting_server: Server, path: str) -> None:
+    response = await lasting_server.post(path, {})
     error = (await response.json())["error"]
     assert response.status in (404, 405)
     assert error.keys() == {"message", "type", "param", "code"}
-    assert (await server.client.post(path[3:] or "/nothing", data=b"{")).content_type != "application/json"
+    assert (await lasting_server.client.post(path[3:] or "/nothing", data=b"{")).content_type != "application/json"

@@ -2,7 +2,6 @@
 and is ignored, or is refused by the name of its field. The last are those of a table here, and no others."""
 
 import json
-import random
 import types
 import typing
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +13,6 @@ from openai.types import completion_create_params
 from openai.types.chat import completion_create_params as chat_create_params
 from typing_extensions import is_typeddict
 
-from penstock.contract.row import Row
 from penstock.router.api.openai.bodies import ChatBody, CompletionBody
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.generation.other_fields import IGNORED, REFUSED_IN_CHATS, REFUSED_IN_COMPLETIONS
@@ -22,6 +20,7 @@ from penstock.router.grammar.compiler import GrammarCompiler
 from tests.fakes import ScriptedFleet
 from tests.router.api.conftest import Server, Start
 from tests.router.api.openai.chats import HELLO
+from tests.scripted_engine import Dice
 
 A = {"type": "function", "function": {"name": "a"}}
 PLACES = {
@@ -55,16 +54,6 @@ REFUSED: dict[str, set[str]] = {
 """What is not served, by the field, and by the value where others are."""
 OLD = ("functions", "function_call")
 """The old form of tools, which does not go with them."""
-
-
-class Dice:
-    """A model without any preference, which follows grammars."""
-
-    def __init__(self) -> None:
-        self._random = random.Random(0)
-
-    def __call__(self, row: Row, mask: bytes) -> int:
-        return self._random.choice([number for number in range(8 * len(mask)) if mask[number // 8] >> number % 8 & 1])
 
 
 @pytest.fixture

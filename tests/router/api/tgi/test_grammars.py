@@ -3,7 +3,6 @@
 import json
 import random
 import re
-from collections.abc import AsyncIterator
 from typing import Any
 
 import jsonschema
@@ -15,7 +14,7 @@ from penstock.router.grammar.compiler import GrammarCompiler
 from tests.fakes import FACTS, ScriptedFleet
 from tests.router.api.conftest import Script, Server, Start
 from tests.router.api.openai.test_completions import chunks, complete, text_of
-from tests.router.text.tokenizers_for_tests import DEMO
+from tests.scripted_engine import ids_of
 
 EOS_ID, = FACTS.eos_token_ids
 SCHEMA = {
@@ -32,15 +31,13 @@ class DrawingFleet(ScriptedFleet):
 
     def _draw(self, row: Row, mask: bytes) -> int:
         self.answer(row)  # so that the script has its place when a row comes without a mask, for a sequence that ended
-        allowed = [8 * index + bit for index, byte in enumerate(mask) if byte for bit in range(8) if byte >> bit & 1]
+        allowed = ids_of(mask)
         return EOS_ID if EOS_ID in allowed else self._dice.choice(allowed)
 
 
 @pytest.fixture
-async def drawing(start: Start) -> AsyncIterator[Server]:
-    grammars = GrammarCompiler(DEMO, FACTS.vocab_size, FACTS.eos_token_ids)
-    yield await start(grammars=grammars, make_fleet=DrawingFleet)
-    grammars.close()
+async def drawing(start: Start, grammars: GrammarCompiler) -> Server:
+    return await start(grammars=grammars, make_fleet=DrawingFleet)
 
 
 def is_valid(text: str) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.router.chat.template import ChatTemplate
-from penstock.router.generation.service import SERVICES
+from penstock.router.generation.services import SERVICES
 from penstock.router.groups.groups import Groups
 from tests.eventually import until
 from tests.fakes import FACTS, LIMITS, ScriptedFleet

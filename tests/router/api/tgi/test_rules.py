@@ -7,7 +7,7 @@ import pytest
 
 from penstock.router.chat.template import ChatTemplate
 from tests.fakes import LIMITS
-from tests.router.api.conftest import Server, Start
+from tests.router.api.conftest import Server, Start, of_one_server
 
 TOTAL = "`inputs` tokens + `max_new_tokens` must be <= 1024. Given: "
 TRUNCATE = "`truncate` must be strictly positive and less than 1023. Given: "
@@ -72,36 +72,40 @@ def refusal(rule: str) -> dict[str, str]:
     return {"error": f"Input validation error: {rule}", "error_type": "validation"}
 
 
+@of_one_server
 @pytest.mark.parametrize(("parameters", "rule"), BROKEN, ids=str)
-async def test_a_rule(server: Server, parameters: dict[str, object], rule: str) -> None:
-    response = await server.post("/generate", {"inputs": "a", "parameters": parameters})
+async def test_a_rule(lasting_server: Server, parameters: dict[str, object], rule: str) -> None:
+    before = lasting_server.series()['tgi_request_failure{err="validation"}']
+    response = await lasting_server.post("/generate", {"inputs": "a", "parameters": parameters})
     assert (response.status, await response.json()) == (422, refusal(rule))
     assert response.headers["content-type"] == "application/json"
-    assert server.series()['tgi_request_failure{err="validation"}'] == 1
-    assert server.fleet.plans == []
-    await server.until_idle()
+    assert lasting_server.series()['tgi_request_failure{err="validation"}'] == before + 1
+    assert lasting_server.fleet.plans == []
+    await lasting_server.until_idle()
 
 
+@of_one_server
 @pytest.mark.parametrize(("parameters", "rule"), [
     ({"best_of": 2}, "`best_of` != 1 is not supported when streaming tokens"),
     ({"best_of": 0}, "`best_of` != 1 is not supported when streaming tokens"),
     ({"decoder_input_details": True}, "`decoder_input_details` == true is not supported when streaming tokens"),
     ({"temperature": 0}, "`temperature` must be strictly positive"),
 ])
-async def test_a_stream_tells_by_an_event(server: Server, parameters: dict[str, object], rule: str) -> None:
+async def test_a_stream_tells_by_an_event(lasting_server: Server, parameters: dict[str, object], rule: str) -> None:
     for path in ("/", "/generate_stream"):
-        response = await server.post(path, {"inputs": "a", "parameters": parameters, "stream": True})
+        response = await lasting_server.post(path, {"inputs": "a", "parameters": parameters, "stream": True})
         assert (response.status, response.content_type) == (200, "text/event-stream")
         error = refusal(rule)["error"]
         assert await response.text() == f'data: {{"error":"{error}","error_type":"validation"}}\n\n'
 
 
+@of_one_server
 @pytest.mark.parametrize(("earlier", "later"), [*pairwise(IN_ORDER), ({"best_of": 2}, {"repetition_penalty": 0})])
 async def test_the_first_broken_rule_is_told(
-    server: Server, earlier: dict[str, object], later: dict[str, object]
+    lasting_server: Server, earlier: dict[str, object], later: dict[str, object]
 ) -> None:
     async def told(parameters: dict[str, object]) -> str:
-        response = await server.post("/generate", {"inputs": "a", "parameters": parameters})
+        response = await lasting_server.post("/generate", {"inputs": "a", "parameters": parameters})
         assert response.status == 422
         return await response.text()
 

@@ -122,7 +122,7 @@ class WatchedEngine(Engine):
 
     def _blame(self) -> None:
         """Counts for whom it is one more death, or one that looks so, with nothing else in flight."""
-        named = {sequence for _, rows in self._scheduler._in_flight for sequence, _ in rows
+        named = {sequence for _, rows, _ in self._scheduler._in_flight for sequence, _ in rows
                  if sequence.status is not Status.FINISHED}
         for sequence in named:
             stream: Any = self._requests[sequence.id].receiver

@@ -1,0 +1,70 @@
+"""The parts that stand around the generation of answers, each of them off unless it is asked for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.router.checks.checker import Checker
+from penstock.router.engine.any_engine import AnyEngine
+from penstock.router.engine.request import Request
+from penstock.router.generation import request_record
+from penstock.router.generation.piped import After
+from penstock.router.generation.request_record import Journal, RequestRecord
+from penstock.router.generation.signer import Signer
+from penstock.router.metrics.caches import HIT, MISS, SHARED, SKIPPED
+from penstock.router.response_cache.cache import Found, ResponseCache, Submit, Use
+from penstock.router.response_cache.key import key_of
+
+_DIRECTIVES = {"no-store": Use.NONE, "no-cache": Use.RENEW}
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """Holds the parts; None stands for those that are off."""
+
+    cache: ResponseCache | None = None
+    journal: Journal | None = None
+    checker: Checker | None = None
+    after: After | None = None
+    """The steps of the pipeline that one request asks, behind its answer."""
+    signer: Signer | None = None
+    """Signs the receipts of answers."""
+
+    async def close(self) -> None:
+        """Ends all that the parts have begun."""
+        for part in (self.journal, self.cache, self.checker):
+            if part is not None:
+                await part.close()
+
+    async def submits(
+        self, engine: AnyEngine, requests: Sequence[tuple[Request, str | None]], tokenizer_digest: str
+    ) -> list[Submit]:
+        """Returns for each request the function by which it is submitted: to the engine, or to the cache, which has
+        its answer or asks the engine for it. Beside each is the source of its grammar; None if its answer can't be
+        repeated, since its seed was drawn."""
+        if self.cache is None:
+            return [engine.submit] * len(requests)
+        record = request_record.current()
+        owner = b"" if self.cache.is_shared else record.owner
+        asked = [(request, None if owner is None or grammar is None else key_of(
+            request, owner, tokenizer_digest.encode(), grammar.encode(errors="backslashreplace")))
+            for request, grammar in requests]
+        found = await self.cache.look(engine, asked, use_of(record.cache_control))
+        _note(record, [where for _, where in found])
+        return [submit for submit, _ in found]
+
+
+NOTHING = Around()
+
+
+def use_of(cache_control: str) -> Use:
+    """Returns how far a request may use kept answers, by the header `Cache-Control` of its client."""
+    words = [word.strip().lower() for word in cache_control.split(",")]
+    return next((use for word, use in _DIRECTIVES.items() if word in words), Use.ALL)
+
+
+def _note(record: RequestRecord, found: Sequence[Found]) -> None:
+    """Notes where the answers come from: of several from the slowest place, and by the age of the oldest."""
+    outcomes = {each.outcome for each in found}
+    outcome = next(each for each in (SKIPPED, MISS, SHARED, HIT) if each in outcomes)
+    ages = [each.age for each in found if each.age is not None]
+    record.cache = str(Found(outcome, max(ages) if outcome == HIT else None))

@@ -1,0 +1,41 @@
+"""Divides the time of steps among the requests that they computed."""
+
+from collections.abc import Callable
+
+from penstock.contract.row import Row
+from penstock.contract.step_result import StepResult
+from penstock.router.scheduling.sequence import Sequence
+
+
+class Ledger:
+    """Charges requests for the steps of a group. Each row of a step has a part of the step's time by the number of its
+    tokens. What was computed in vain, for requests that had ended when the step came back, is borne by the rows of the
+    next step that has some, so that all requests together are charged for all of the time. `clock` returns seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._now = 0.0
+        self._per_token = 0.0
+        self.unpaid = 0.0
+        """The seconds of steps that nobody has been charged for yet."""
+
+    def open(self, result: StepResult, num_tokens: int) -> None:
+        """Begins to charge for a step, whose rows have so many tokens."""
+        self._now = self._clock()
+        seconds = result.draft_time + result.forward_time + result.sample_time + self.unpaid
+        self._per_token, self.unpaid = seconds / num_tokens, seconds
+
+    def charge(self, sequence: Sequence, row: Row) -> None:
+        """Charges a sequence, which has not ended, for its row and its forks' rows."""
+        usage, start, count, now = sequence.usage, row.start, row.num_inputs, self._now
+        usage.kv_token_seconds += (start + count) * (now - sequence.charged_at)
+        sequence.charged_at = now
+        if not row.is_decode:
+            replayed = min(count, max(0, usage.reached - start))
+            usage.replayed_tokens += replayed
+            usage.prompt_tokens += max(0, min(start + count, sequence.prompt_length) - start - replayed)
+        if sequence.forks:
+            count += sum(fork.row.num_inputs for fork in sequence.forks)
+        part = count * self._per_token
+        usage.step_seconds += part
+        self.unpaid -= part

@@ -1,0 +1,60 @@
+"""Those that wait to run."""
+
+from bisect import bisect_left, insort
+from operator import attrgetter
+
+from penstock.router.scheduling.cached_block import Node
+from penstock.router.scheduling.memory import KvMemory
+from penstock.router.scheduling.sequence import Sequence
+from penstock.router.scheduling.waits import Waits
+
+by_order = attrgetter("order")
+
+
+class Waiting(list[Sequence]):
+    """The sequences that wait, in their order, with the number of tokens that they have left to compute. Thousands may
+    wait, so none of its methods looks at each."""
+
+    def __init__(self, memory: KvMemory, waits: Waits) -> None:
+        super().__init__()
+        self._memory = memory
+        self.waits = waits
+        self._left = {False: 0, True: 0}
+        """The tokens of those that are of the background, and of all others."""
+        self.num_background = 0
+        """How many are of the background."""
+
+    def add(self, sequence: Sequence) -> None:
+        """Puts a sequence in its place, which is matched with no cached blocks yet."""
+        assert sequence.matched is None
+        insort(self, sequence, key=by_order)
+        self.waits.begin(sequence)
+        self._left[sequence.is_background] += len(sequence.tokens)
+        self.num_background += sequence.is_background
+
+    def take(self, sequence: Sequence) -> None:
+        """Takes one of them out."""
+        place = bisect_left(self, sequence.order, key=by_order)
+        while self[place] is not sequence:  # the beams of a search have one place
+            place += 1
+        del self[place]
+        self.waits.end(sequence)
+        depth = sequence.matched.depth if sequence.matched else 0
+        self._left[sequence.is_background] -= len(sequence.tokens) - depth * self._memory.block_size
+        self.num_background -= sequence.is_background
+
+    def match(self, sequence: Sequence) -> Node:
+        """Finds the cached blocks that one of them may begin with, and returns the last, as `KvMemory.match` does."""
+        before = sequence.matched.depth if sequence.matched else 0
+        matched = self._memory.match(sequence)
+        self._left[sequence.is_background] -= (matched.depth - before) * self._memory.block_size
+        return matched
+
+    def extended(self, beam: Sequence) -> None:
+        """Takes in that a beam, which is one of them, has one token more."""
+        self._left[beam.is_background] += 1
+
+    def num_left(self, is_background: bool) -> int:
+        """Returns how many tokens are to be computed before one more that is of the background, or not. Those that are
+        cached do not count."""
+        return self._left[False] + (self._left[True] if is_background else 0)
