@@ -51,12 +51,13 @@ RUN /opt/tools/bin/pip --python /opt/penstock/bin/python install --no-cache-dir 
     && /opt/tools/bin/cyclonedx-py environment --output-reproducible --output-file /opt/penstock/sbom.json \
         /opt/penstock/bin/python
 # Headers, tests, stubs, sources, maps of scripts and drivers of databases that are no store serve nobody here.
-# torch_shm_manager stays, for `import torch` looks for it. Symbols for debuggers leave the store's libraries alone: strip
-# breaks numpy's. torch and CUDA go where they can be a layer of their own.
+# torch_shm_manager stays, for `import torch` looks for it. Symbols for debuggers, 40 MB of them, leave the libraries that
+# have them, but not numpy's, which strip breaks. torch and CUDA go where they can be a layer of their own.
 RUN cd /opt/penstock/lib/python3*/site-packages \
     && rm -rf torch/include torch/share torch/test \
         sqlalchemy/testing sqlalchemy/dialects/mssql sqlalchemy/dialects/mysql sqlalchemy/dialects/oracle \
-    && find asyncpg greenlet sqlalchemy -name '*.so' -exec strip --strip-debug '{}' + \
+    && find aiohttp asyncpg greenlet multidict propcache sqlalchemy uvloop yaml yarl -name '*.so' \
+        -exec strip --strip-debug '{}' + \
     && find torch/bin -type f ! -name torch_shm_manager -delete \
     && find . '(' -name '*.pyi' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.map' ')' -delete \
     && find . -type d -name tests -prune -exec rm -rf {} + \
