@@ -74,7 +74,7 @@ class Background:
         least = 0 if self._due_slots else 1
         while len(batch.running) > least and batch.running[-1].is_background and not (
                 batch.num_slots_coming >= slots and batch.num_blocks_coming >= blocks):
-            batch.evict(batch.running[-1])
+            batch.evict(batch.waiting.shares.last(batch.running))
         for each in others if has_background(batch.running) else ():
             while (victim := self._adapter_victim(each)) is not None:
                 batch.evict(victim)

@@ -1,14 +1,13 @@
 """The batch: the sequences that have a slot, with the blocks of memory and the adapters that they hold."""
 
-from bisect import insort
-
 from penstock.contract.block_copy import BlockCopy
 from penstock.router.scheduling.cached_block import Node
 from penstock.router.scheduling.fork import Fork
+from penstock.router.scheduling.in_order import put_in
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.residency import Residency
 from penstock.router.scheduling.sequence import Sequence, Status
-from penstock.router.scheduling.waiting import Waiting, by_order
+from penstock.router.scheduling.waiting import Waiting
 from penstock.router.scheduling.waits import Return
 
 
@@ -70,7 +69,9 @@ class Batch:
         sequence.prefill_end = len(sequence.tokens)
         sequence.num_passed = 0
         self.adapters.hold(sequence.adapter, sequence.is_background)
-        insort(self.running, sequence, key=by_order)
+        put_in(self.running, sequence)
+        if self.waiting.shares.is_on:
+            self.waiting.shares.admitted(sequence)
 
     def grow(self, sequence: Sequence, length: int, is_alone: bool = False) -> bool:
         """Gives the sequence blocks for `length` tokens, and preempts the last sequences for that if need be: also
@@ -82,7 +83,8 @@ class Batch:
         while needed > memory.num_available:
             if needed <= self.num_blocks_coming:
                 return False  # it waits for the steps in flight
-            victim = next(s for s in reversed(self.running) if s is not sequence or not is_alone)
+            others = [each for each in self.running if each is not sequence]
+            victim = self.waiting.shares.last(others if is_alone else self.running)
             self.evict(victim)
             if victim is sequence:
                 return False

@@ -9,14 +9,14 @@ sequences when the group dies.
 *Finish* and *release* are two moments: a step in flight may still name a sequence that has ended, so its blocks
 and its slot return when no step does, by one path (`Batch.release`).
 
-Policies are asked at fixed points: `priorities.py` who comes first, `step_budget.py` how large a step may be,
-`microbatches.py` who is ready, `speculation/` which guesses to verify, `admission.py` who of the waiting may run,
-`batching.py` when they may, `undecided.py` which beams make room for them, `background.py` how much the background may
-have, `suspects.py` who has to run alone.
+Policies are asked at fixed points: `priorities.py` who comes first, `shares.py` whose turn it is, `step_budget.py` how
+large a step may be, `microbatches.py` who is ready, `speculation/` which guesses to verify, `admission.py` who of the
+waiting may run, `batching.py` when they may, `undecided.py` which beams make room for them, `background.py` how much
+the background may have, `suspects.py` who has to run alone.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from collections.abc import Sequence as Items
 from dataclasses import replace
 
@@ -33,6 +33,7 @@ from penstock.router.scheduling.cached_block import Node
 from penstock.router.scheduling.confirmed import Confirmed, Forgotten, Pooled, Sampled
 from penstock.router.scheduling.death_record import Released
 from penstock.router.scheduling.finish_reason import FinishReason
+from penstock.router.scheduling.in_order import by_order
 from penstock.router.scheduling.ledger import Ledger
 from penstock.router.scheduling.live_prefixes import LivePrefixes
 from penstock.router.scheduling.memory import KvMemory
@@ -44,13 +45,14 @@ from penstock.router.scheduling.results import take_answer, take_in
 from penstock.router.scheduling.rows import decode_row, prefill_row
 from penstock.router.scheduling.sequence import Sequence, Status
 from penstock.router.scheduling.speculation.forks import add_forks
+from penstock.router.scheduling.speculation.guesses import choose_guesses
 from penstock.router.scheduling.speculation.speculation import Speculation, sits_out
 from penstock.router.scheduling.step_budget import GRAIN, StepBudget
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS, Suspects
 from penstock.router.scheduling.tier import Tier
 from penstock.router.scheduling.undecided import make_room
 from penstock.router.scheduling.wait_reasons import KEEPS_BACKGROUND_OUT, WaitReason
-from penstock.router.scheduling.waiting import Waiting, by_order
+from penstock.router.scheduling.waiting import Waiting
 from penstock.router.scheduling.waits import Return, Waits
 
 
@@ -137,33 +139,23 @@ class Scheduler:
     def _plan_class(self, ready: Items[Sequence], builder: PlanBuilder, is_background: bool) -> None:
         """Adds the rows of those that are of the background, or of all others: of some that run and may have one, and
         of those that begin to run."""
-        ready = of_class(ready, is_background)
-        may_guess = self.speculation is not None and (not is_background or self._background.is_alone)
-        guesses = self._choose_guesses(ready, builder, is_background) if may_guess else {}
+        ready = self._waiting.shares.rows_in_turn(of_class(ready, is_background))
+        speculation = self.speculation if not is_background or self._background.is_alone else None
+        guesses = {} if speculation is None else choose_guesses(
+            speculation, self._batch, ready, self._in_turn(is_background), builder, is_background)
         for sequence in ready:
             if sequence.wants_decode and not sits_out(sequence, own := guesses.get(sequence.id, ())):
                 self._decode(sequence, builder, own)
         for sequence in ready:
             if sequence.is_prefilling:
                 self._prefill(sequence, builder)
-        if waiting := of_class(self._waiting, is_background):
-            is_stalled = not (self._in_flight or builder.rows)
+        if self._waiting.number(is_background):
+            waiting, is_stalled = self._in_turn(is_background), not (self._in_flight or builder.rows)
             if make_room(self._batch, waiting, lambda: self._admissions(is_background), is_stalled):
-                waiting = of_class(self._waiting, is_background)
-            self._admit_waiting(waiting, builder)
-        elif may_guess:
-            add_forks(self.speculation, self._batch, builder)
-
-    def _choose_guesses(
-        self, ready: Items[Sequence], builder: PlanBuilder, is_background: bool
-    ) -> dict[int, tuple[int, ...]]:
-        """Chooses which guesses of a class to verify. They leave a token for each sequence."""
-        assert self.speculation is not None
-        running = of_class(self._batch.running, is_background)
-        prompts = [s for s in ready if s.is_prefilling]
-        if self.memory.num_available > len(running):
-            prompts += of_class(self._waiting, is_background)[:len(self._batch.free_slots)]
-        return self.speculation.choose_beside(running, prompts, builder.budget - len(ready))
+                waiting = self._in_turn(is_background)
+            self._admit_waiting(waiting, builder, is_background)
+        else:
+            add_forks(speculation, self._batch, builder)
 
     def _decode(
         self, sequence: Sequence, builder: PlanBuilder, guesses: tuple[int, ...] = (), is_alone: bool = False
@@ -193,19 +185,23 @@ class Scheduler:
             builder.chunks.append((sequence.id, sequence.computed, end - sequence.computed))
         builder.add(sequence, prefill_row(sequence, end))
 
-    def _admit_waiting(self, waiting: Items[Sequence], builder: PlanBuilder) -> None:
-        """Lets waiting sequences of a class run, in their order, as far as there is room."""
-        is_background = waiting[0].is_background
+    def _in_turn(self, is_background: bool) -> Iterable[Sequence]:
+        """Returns those of a class that wait, in the order in which they are to run."""
+        return self._waiting.shares.in_turn(is_background) or of_class(self._waiting, is_background)
+
+    def _admit_waiting(self, waiting: Iterable[Sequence], builder: PlanBuilder, is_background: bool) -> None:
+        """Lets waiting sequences of a class run, in turn, as far as there is room."""
+        number = self._waiting.number(is_background)
         if is_background and any(self._waits.numbers[reason] for reason in KEEPS_BACKGROUND_OUT):
-            self._waits.hold(is_background, WaitReason.OTHERS, len(waiting))
+            self._waits.hold(is_background, WaitReason.OTHERS, number)
             return
         if not self._batch.free_slots:
-            self._waits.hold(is_background, WaitReason.SLOTS, len(waiting))
+            self._waits.hold(is_background, WaitReason.SLOTS, number)
             return
         admissions = self._admissions(is_background)
         for index, sequence in enumerate(waiting):
             if (reason := admissions.obstacle_to_all(builder.budget)) is not None:
-                self._waits.hold(is_background, reason, len(waiting) - index)
+                self._waits.hold(is_background, reason, number - index)
                 return
             if (reason := builder.obstacle_to(sequence) or admissions.obstacle_to(sequence)) is not None:
                 self._waits.pass_by(sequence, reason)
@@ -233,7 +229,7 @@ class Scheduler:
             if not self.adapters.is_loaded(suspect.adapter):
                 return
             if not batch.free_slots:
-                batch.evict(batch.running[-1])
+                batch.evict(self._waiting.shares.last(batch.running))
             self._admit(suspect, self._waiting.match(suspect), builder)
         if suspect.is_prefilling:
             self._prefill(suspect, builder, is_alone=True)
@@ -258,6 +254,8 @@ class Scheduler:
                 if answer is not None:
                     own = take_in(sequence, row, answer, self._eos_token_ids, self.memory)
                     confirmed += own
+                    if self._waiting.shares.is_on:
+                        self._waiting.shares.answered(sequence, own)
                     self._conclude(sequence, own[-1] if own else None)
             if sequence.forks:
                 self._batch.drop_forks(sequence)
@@ -366,9 +364,9 @@ class Scheduler:
     def order_adapters(self, now: float = 0.0) -> AdapterOrders:
         """Says which adapters the shards are to load and unload next, for those that wait. `now` is in seconds."""
         self.adapters.now = now
-        waiting = [*self.suspects.may_run(self._waiting)]
-        return self.adapters.orders(*(wanted_adapters(of_class(waiting, is_background), self.adapters, MAX_PASSED)
-                                      for is_background in (False, True)))
+        return self.adapters.orders(*(
+            wanted_adapters(self.suspects.may_run(self._in_turn(is_background)), self.adapters, MAX_PASSED)
+            for is_background in (False, True)))
 
     def observe(self, plan: Plan, result: StepResult) -> None:
         """Takes in how long a step took, from which the sizes of the next ones follow."""

@@ -13,6 +13,7 @@ from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.fork import Fork, GuessFork
 from penstock.router.scheduling.guesser import Guesser
 from penstock.router.scheduling.priorities import BACKGROUND, place_of
+from penstock.router.scheduling.tenant import Tenant
 from penstock.router.scheduling.usage import Usage
 from penstock.router.scheduling.wait_reasons import WaitReason
 
@@ -110,6 +111,10 @@ class Sequence:
     """Its place among all: those with lower ones come first, and those with higher ones are preempted first."""
     is_background: bool = field(default=False, init=False)
     """Whether it gets only what nobody else waits for."""
+    tenant: Tenant | None = None
+    """Whose request it is, if anything was granted to tenants."""
+    is_charged: bool = False
+    """Whether its prompt was counted as service of its tenant."""
     record: DeathRecord = field(default_factory=DeathRecord)
     """Its record from deaths of groups."""
     usage: Usage = field(default_factory=Usage)

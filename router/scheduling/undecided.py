@@ -5,21 +5,21 @@ nothing, and holds a slot, blocks and its adapter, where the others may need the
 no right to them where others wait.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Items
 
 from penstock.router.scheduling.adapter_fairness import adapter_victim
 from penstock.router.scheduling.admission import AdmissionRound
 from penstock.router.scheduling.batch import Batch
+from penstock.router.scheduling.in_order import by_order
 from penstock.router.scheduling.sequence import Sequence
 from penstock.router.scheduling.wait_reasons import WaitReason
-from penstock.router.scheduling.waiting import by_order
 
 _NO_ROOM = (WaitReason.SLOTS, WaitReason.MEMORY, WaitReason.OTHERS)
 
 
 def make_room(
-    batch: Batch, waiting: Items[Sequence], admissions: Callable[[], AdmissionRound], is_stalled: bool
+    batch: Batch, waiting: Iterable[Sequence], admissions: Callable[[], AdmissionRound], is_stalled: bool
 ) -> bool:
     """Preempts undecided beams, the last first, until the first of the waiting sequences that may run has room, as a
     round of `admissions` says, and those before it have room for their adapters. One for which the memory of all of
@@ -37,7 +37,7 @@ def make_room(
 
 
 def _victim(
-    batch: Batch, undecided: Items[Sequence], waiting: Items[Sequence], admissions: AdmissionRound, is_stalled: bool
+    batch: Batch, undecided: Items[Sequence], waiting: Iterable[Sequence], admissions: AdmissionRound, is_stalled: bool
 ) -> Sequence | None:
     """Returns the undecided beam that is to give way next, if any is."""
     for sequence in waiting:

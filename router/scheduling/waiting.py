@@ -1,14 +1,11 @@
 """Those that wait to run."""
 
-from bisect import bisect_left, insort
-from operator import attrgetter
-
 from penstock.router.scheduling.cached_block import Node
+from penstock.router.scheduling.in_order import put_in, take_out
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.sequence import Sequence
+from penstock.router.scheduling.shares import Shares
 from penstock.router.scheduling.waits import Waits
-
-by_order = attrgetter("order")
 
 
 class Waiting(list[Sequence]):
@@ -19,6 +16,7 @@ class Waiting(list[Sequence]):
         super().__init__()
         self._memory = memory
         self.waits = waits
+        self.shares = Shares()
         self._left = {False: 0, True: 0}
         """The tokens of those that are of the background, and of all others."""
         self.num_background = 0
@@ -27,17 +25,17 @@ class Waiting(list[Sequence]):
     def add(self, sequence: Sequence) -> None:
         """Puts a sequence in its place, which is matched with no cached blocks yet."""
         assert sequence.matched is None
-        insort(self, sequence, key=by_order)
+        put_in(self, sequence)
+        self.shares.came(sequence, self)
         self.waits.begin(sequence)
         self._left[sequence.is_background] += len(sequence.tokens)
         self.num_background += sequence.is_background
 
     def take(self, sequence: Sequence) -> None:
         """Takes one of them out."""
-        place = bisect_left(self, sequence.order, key=by_order)
-        while self[place] is not sequence:  # the beams of a search have one place
-            place += 1
-        del self[place]
+        take_out(self, sequence)
+        if self.shares.is_on:
+            self.shares.left(sequence)
         self.waits.end(sequence)
         depth = sequence.matched.depth if sequence.matched else 0
         self._left[sequence.is_background] -= len(sequence.tokens) - depth * self._memory.block_size
@@ -53,6 +51,10 @@ class Waiting(list[Sequence]):
     def extended(self, beam: Sequence) -> None:
         """Takes in that a beam, which is one of them, has one token more."""
         self._left[beam.is_background] += 1
+
+    def number(self, is_background: bool) -> int:
+        """Returns how many are of the background, or how many are not."""
+        return self.num_background if is_background else len(self) - self.num_background
 
     def num_left(self, is_background: bool) -> int:
         """Returns how many tokens are to be computed before one more that is of the background, or not. Those that are
