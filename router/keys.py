@@ -5,20 +5,23 @@ import hmac
 import re
 import stat
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 
+from penstock.router.grants import NOTHING, Grants, completed, is_grant, read_grants
 from penstock.system.arguments import InvalidArgument
 
 _NAME = re.compile(r"#\s*name:\s*([\w.@/-]{1,64})")
-"""A line that names the key of the next line."""
+"""A comment that names the key behind it."""
+_Entry = tuple[str, str, Grants]
+"""A key's name, the key, and what is granted to it."""
 
 
 class Keys:
     """Holds the keys that were given and those of a file, one a line, which can be read again while the server runs.
 
-    Each has a name, by which the log tells them apart: the one that a line `# name: NAME` before it in the file gives
-    it, or else `key-1`, `key-2` and so on, or `file-1`, by its place among those given, or those of the file. Raises
+    Each has a name, by which the log tells them apart: the one that a line `# name: NAME` among the comments right
+    before it in the file gives it, or else `key-1`, `key-2` and so on, or `file-1`, by its place among those given, or
+    those of the file. Other such lines grant something to those who bear the key (`grants.py`). Raises
     InvalidArgument for a file that can't be read or has no key, and for a line that can't be one.
     """
 
@@ -26,6 +29,7 @@ class Keys:
         self._given = given
         self._file = file
         self._keys: dict[bytes, str] = {}
+        self._grants: dict[str, Grants] = {}
         self.reload()
 
     def __bool__(self) -> bool:
@@ -43,16 +47,32 @@ class Keys:
         names = [name for each, name in self._keys.items() if hmac.compare_digest(bytes_of_key, each)]
         return names[0] if names else None
 
+    def grants_of(self, name: str) -> Grants:
+        """Returns the grants of the keys of this name."""
+        return self._grants.get(name, NOTHING)
+
     def reload(self) -> int:
         """Reads the file again; returns how many keys there are now. After an InvalidArgument those from before
         hold."""
-        named = [(f"key-{number}", key) for number, key in enumerate(self._given, 1)]
-        named += _read(self._file) if self._file else []
-        self._keys = {_to_bytes(key): name for name, key in reversed(named)}
+        entries = [(f"key-{number}", key, NOTHING) for number, key in enumerate(self._given, 1)]
+        entries += _read(self._file) if self._file else []
+        self._grants = _by_name(entries)
+        self._keys = {_to_bytes(key): name for name, key, _ in reversed(entries)}
         return len(self._keys)
 
 
-def _read(file: Path) -> list[tuple[str, str]]:
+def _by_name(entries: Sequence[_Entry]) -> dict[str, Grants]:
+    """Returns the grants of the keys of each name, which stand before the first of them. Raises InvalidArgument if
+    other ones stand before another."""
+    found: dict[str, Grants] = {}
+    for name, _, grants in entries:
+        if found.setdefault(name, grants) != grants != NOTHING:
+            raise InvalidArgument(f"`api_key_file`: the keys of the name {name} are those of one tenant: what is "
+                                  "granted to it must stand before the first of them")
+    return completed(found)
+
+
+def _read(file: Path) -> list[_Entry]:
     """Reads the keys of a file, each with its name; empty lines and those that begin with `#` are none."""
     try:
         if not stat.S_ISREG(file.stat().st_mode):
@@ -61,15 +81,22 @@ def _read(file: Path) -> list[tuple[str, str]]:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise InvalidArgument(f"`api_key_file`: cannot read {file}: {reason}") from error
-    keys: list[tuple[str, str]] = []
-    for before, line in pairwise(["", *lines]):
-        if line and not line.startswith("#"):
+    entries: list[_Entry] = []
+    comments: list[tuple[int, str]] = []
+    for number, line in enumerate([*lines, ""], 1):
+        if line.startswith("#"):
+            comments.append((number, line))
+            continue
+        if line:
             check_key("api_key_file", line)
-            given = _NAME.fullmatch(before)
-            keys.append((given[1] if given else f"file-{len(keys) + 1}", line))
-    if not keys:
+            names = [name[1] for _, comment in comments if (name := _NAME.fullmatch(comment))]
+            entries.append((names[-1] if names else f"file-{len(entries) + 1}", line, read_grants(comments)))
+        elif lost := next((each for each in comments if is_grant(each[1])), None):
+            raise InvalidArgument(f"`api_key_file`: line {lost[0]}: `{lost[1]:.100}` stands before no key")
+        comments.clear()
+    if not entries:
         raise InvalidArgument(f"`api_key_file`: there is no key in {file}")
-    return keys
+    return entries
 
 
 def check_key(name: str, key: str) -> None:

@@ -28,4 +28,5 @@ def sequence_of(
         num_free=0 if grammar is None or isinstance(grammar, GrammarSpec) else grammar.num_free,
         wants_prompt_logprobs=request.wants_prompt_logprobs,
         pooled=pooled, computes_all=pooled is Task.EMBED_ALL or (pooled is not None and not pools_last),
-        side_inputs=side_inputs_of(request), salt=request.salt, is_beam=beam_sampling is not None)
+        side_inputs=side_inputs_of(request), salt=request.salt, tenant=request.tenant,
+        is_beam=beam_sampling is not None)

@@ -27,7 +27,6 @@ from penstock.router.generation.spec import GenerationSpec
 from penstock.router.generation.validation import validate
 from penstock.router.response_cache.cache import Submit
 from penstock.router.scheduling.finish_reason import FinishReason
-from penstock.router.scheduling.priorities import BACKGROUND
 
 log = logging.getLogger(__name__)
 
@@ -161,7 +160,7 @@ async def _validate_all(
         *(validate(spec, service.limits, service.tokenizer, identity.facts, service.grammars, service.adapters,
                    identity.seed_of(prompt), identity.needs_bits, identity.adapter)
           for prompt, spec in enumerate(specs)))
-    return [(spec, replace(request, priority=BACKGROUND) if asking.is_background else request)
+    return [(spec, asking.placed(request))
             for spec, requests in zip(specs, valid, strict=True) for request in requests]
 
 

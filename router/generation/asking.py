@@ -1,12 +1,16 @@
 """A request for answers, by whichever API it came: it is counted once when it comes and once when it ends."""
 
 from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
+from penstock.router.engine.request import Request
 from penstock.router.errors import Dropped, RouterError
 from penstock.router.generation import request_record
 from penstock.router.generation.service import Service
+from penstock.router.grants import NOTHING
+from penstock.router.scheduling.priorities import BACKGROUND
 
 
 class Asking:
@@ -33,6 +37,14 @@ class Asking:
         """Holds `number` of the permits for requests, unless it is in the background. Raises Overloaded when fewer are
         left."""
         return nullcontext() if self.is_background else self.service.engine.permit(number)
+
+    def placed(self, request: Request) -> Request:
+        """Returns a request in its place among others: in the background if this is, and for the tenant who asks."""
+        record = request_record.current()
+        if record.grants is NOTHING and not self.is_background:
+            return request
+        return replace(request, tenant=record.grants.tenant(record.key or ""),
+                       priority=BACKGROUND if self.is_background else request.priority)
 
     def failed(self, error: BaseException) -> None:
         """Counts the request as failed, unless it has ended already. An error that nobody foresaw is the server's; a

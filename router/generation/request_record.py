@@ -16,6 +16,7 @@ from penstock.router.engine.stream import Stream
 from penstock.router.engine.trace import Trace
 from penstock.router.errors import RouterError
 from penstock.router.foreign.attempt import Attempt
+from penstock.router.grants import NOTHING, Grants
 
 AnyStream = Stream | PooledStream
 
@@ -46,14 +47,14 @@ class RequestRecord:
 
     `operation` is the name that the semantic conventions for generative AI have for what is asked, `model` the one that
     was asked for, `key` the name of the key that its client bears, if it needs one, and `owner` a digest of that key;
-    None if it needs none, or comes from the server itself. `cache_control` is the client's header of this
-    name, and `cache` says whether the answers were kept from before, if they may be. The `body` of HTTP is
-    there if the record `keeps_body`. `at` is when the request came, in seconds since 1970. `findings` are those
-    of checks, each with the index of the answer and the name of the check. `context` names the
-    request's span as in `Trace`, if it is traced. `answer_id` is the id that the client knows the answers by. There is
-    one of `generations`, or for some routes several, or none if the request got not so far, or went to servers
-    elsewhere by `attempts`; `steps` are those of pipelines. `waits` are the seconds for which it waited before the
-    engine had it, by what for. `error` is the first thing that went wrong. Times are of `time.monotonic`.
+    None if it needs none, or comes from the server itself; `grants` tell what that key grants. `cache_control` is the
+    client's header of this name, and `cache` says whether the answers were kept from before, if they may be. The `body`
+    of HTTP is there if the record `keeps_body`. `at` is when the request came, in seconds since 1970. `findings` are
+    those of checks, each with the index of the answer and the name of the check. `context` names the request's span as
+    in `Trace`, if it is traced. `answer_id` is the id that the client knows the answers by. There is one of
+    `generations`, or for some routes several, or none if the request got not so far, or went to servers elsewhere by
+    `attempts`; `steps` are those of pipelines. `waits` are the seconds for which it waited before the engine had it, by
+    what for. `error` is the first thing that went wrong. Times are of `time.monotonic`.
     """
 
     def __init__(self, route: str) -> None:
@@ -64,6 +65,7 @@ class RequestRecord:
         self.model: str | None = None
         self.key: str | None = None
         self.owner: bytes | None = None
+        self.grants: Grants = NOTHING
         self.cache_control = ""
         self.cache = ""
         self.keeps_body = False

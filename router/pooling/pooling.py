@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 from penstock.contract.facts import Facts
 from penstock.router.engine.pooled_stream import PooledStream
@@ -16,7 +15,6 @@ from penstock.router.pooling.pooled import Pooled
 from penstock.router.pooling.questions import read_question
 from penstock.router.pooling.spec import PoolingSpec
 from penstock.router.pooling.validation import Validated, check, check_size, validate
-from penstock.router.scheduling.priorities import BACKGROUND
 
 
 async def pooled(asking: Asking, specs: Sequence[PoolingSpec]) -> list[Pooled]:
@@ -68,7 +66,7 @@ async def _run(
     error."""
     service = asking.service
     ended: asyncio.Queue[PooledStream] = asyncio.Queue()
-    requests = [replace(each.request, priority=BACKGROUND) if asking.is_background else each.request for each in valid]
+    requests = [asking.placed(each.request) for each in valid]
     submits = await service.around.submits(
         service.engine, [(request, "") for request in requests], service.tokenizer.digest)
     for each, request, submit in zip(valid, map(generation.followed, requests), submits, strict=True):

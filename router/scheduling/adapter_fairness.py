@@ -42,9 +42,10 @@ def adapter_victim(sequence: Sequence, running: Items[Sequence], residency: Resi
 
 
 def wanted_adapters(waiting: Iterable[Sequence], residency: Residency, most: int) -> Iterator[int]:
-    """Yields the adapters of those that wait, oldest first, up to one that was passed too often and still has none."""
+    """Yields the adapters of those that wait, in the order in which they are to run, up to one that was passed too
+    often and still has none. A beam that is undecided wants none, for it may wait for those who want another one."""
     for sequence in waiting:
-        if sequence.adapter:
+        if sequence.adapter and not sequence.is_undecided:
             yield sequence.adapter
             if sequence.num_passed >= most and not residency.is_loaded(sequence.adapter) and may_fit(
                     sequence, residency):

@@ -7,12 +7,12 @@ step take little longer. When nobody else has been there for longer it has every
 """
 
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Sequence as Items
-from operator import attrgetter
 
 from penstock.router.scheduling.adapter_fairness import adapter_victim
 from penstock.router.scheduling.batch import Batch
+from penstock.router.scheduling.in_order import has_background, of_class
 from penstock.router.scheduling.plan_builder import PlanBuilder
 from penstock.router.scheduling.priorities import MOMENT_SECONDS
 from penstock.router.scheduling.sequence import Sequence
@@ -29,7 +29,6 @@ WEIGHT = 0.1
 """The weight of the newest step among those with prompts of others."""
 KEPT_PART = 8
 """The part of the slots and of the blocks that is kept free for others, as a divisor."""
-_is_background = attrgetter("is_background")
 
 
 class Background:
@@ -143,14 +142,3 @@ class Background:
         fitting = bisect_right(
             range(builder.budget + 1), most, key=lambda number: self._cost.seconds(num_others + number)) - 1
         return min(builder.budget, max(1, fitting))
-
-
-def has_background(sequences: Items[Sequence]) -> bool:
-    """Tells whether any of these, in their order, is of the background."""
-    return bool(sequences) and sequences[-1].is_background
-
-
-def of_class(sequences: Items[Sequence], is_background: bool) -> list[Sequence]:
-    """Returns those of these, in their order, that are of the background, or all others."""
-    first = bisect_left(sequences, True, key=_is_background) if has_background(sequences) else len(sequences)
-    return [*(sequences[first:] if is_background else sequences[:first])]

@@ -2,9 +2,9 @@
 
 It batches continuously over a token budget: decode rows come first, then running prefills, then waiting sequences,
 each in the order of their arrival and their priorities; prefills are cut to what is left of the budget and share a step
-with decode rows. Blocks are allocated as sequences grow. When none is left the last running sequence is preempted: it
-lets go of its blocks and waits in its old place, to be computed again with prompt and output as its input. So do all
-sequences when the group dies.
+with decode rows. Where tenants have shares, each has its turn (`shares.py`). Blocks are allocated as sequences grow. If
+none is left the last running sequence is preempted: it lets go of its blocks and waits in its old place, to be computed
+again with prompt and output as its input. So do all sequences when the group dies.
 
 *Finish* and *release* are two moments: a step in flight may still name a sequence that has ended, so its blocks
 and its slot return when no step does, by one path (`Batch.release`).
@@ -26,14 +26,15 @@ from penstock.contract.row import Row
 from penstock.contract.step_result import StepResult
 from penstock.router.scheduling.adapter_fairness import adapter_victim, wanted_adapters
 from penstock.router.scheduling.admission import MAX_PASSED, AdmissionRound, others_wait
-from penstock.router.scheduling.background import Background, has_background, of_class
+from penstock.router.scheduling.background import Background
 from penstock.router.scheduling.batch import Batch
 from penstock.router.scheduling.batching import Batching, Continuous
 from penstock.router.scheduling.cached_block import Node
 from penstock.router.scheduling.confirmed import Confirmed, Forgotten, Pooled, Sampled
 from penstock.router.scheduling.death_record import Released
 from penstock.router.scheduling.finish_reason import FinishReason
-from penstock.router.scheduling.in_order import by_order
+from penstock.router.scheduling.guesses import choose_guesses
+from penstock.router.scheduling.in_order import by_order, has_background, of_class
 from penstock.router.scheduling.ledger import Ledger
 from penstock.router.scheduling.live_prefixes import LivePrefixes
 from penstock.router.scheduling.memory import KvMemory
@@ -45,7 +46,6 @@ from penstock.router.scheduling.results import take_answer, take_in
 from penstock.router.scheduling.rows import decode_row, prefill_row
 from penstock.router.scheduling.sequence import Sequence, Status
 from penstock.router.scheduling.speculation.forks import add_forks
-from penstock.router.scheduling.speculation.guesses import choose_guesses
 from penstock.router.scheduling.speculation.speculation import Speculation, sits_out
 from penstock.router.scheduling.step_budget import GRAIN, StepBudget
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS, Suspects
@@ -139,10 +139,12 @@ class Scheduler:
     def _plan_class(self, ready: Items[Sequence], builder: PlanBuilder, is_background: bool) -> None:
         """Adds the rows of those that are of the background, or of all others: of some that run and may have one, and
         of those that begin to run."""
-        ready = self._waiting.shares.rows_in_turn(of_class(ready, is_background))
+        ready = of_class(ready, is_background)
+        if self._waiting.shares.is_on:
+            ready = self._waiting.shares.rows_in_turn(ready)
         speculation = self.speculation if not is_background or self._background.is_alone else None
         guesses = {} if speculation is None else choose_guesses(
-            speculation, self._batch, ready, self._in_turn(is_background), builder, is_background)
+            speculation, self._batch, ready, self._waiting.in_turn(is_background), builder, is_background)
         for sequence in ready:
             if sequence.wants_decode and not sits_out(sequence, own := guesses.get(sequence.id, ())):
                 self._decode(sequence, builder, own)
@@ -150,9 +152,9 @@ class Scheduler:
             if sequence.is_prefilling:
                 self._prefill(sequence, builder)
         if self._waiting.number(is_background):
-            waiting, is_stalled = self._in_turn(is_background), not (self._in_flight or builder.rows)
+            waiting, is_stalled = self._waiting.in_turn(is_background), not (self._in_flight or builder.rows)
             if make_room(self._batch, waiting, lambda: self._admissions(is_background), is_stalled):
-                waiting = self._in_turn(is_background)
+                waiting = self._waiting.in_turn(is_background)
             self._admit_waiting(waiting, builder, is_background)
         else:
             add_forks(speculation, self._batch, builder)
@@ -184,10 +186,6 @@ class Scheduler:
         if sequence.is_traced:
             builder.chunks.append((sequence.id, sequence.computed, end - sequence.computed))
         builder.add(sequence, prefill_row(sequence, end))
-
-    def _in_turn(self, is_background: bool) -> Iterable[Sequence]:
-        """Returns those of a class that wait, in the order in which they are to run."""
-        return self._waiting.shares.in_turn(is_background) or of_class(self._waiting, is_background)
 
     def _admit_waiting(self, waiting: Iterable[Sequence], builder: PlanBuilder, is_background: bool) -> None:
         """Lets waiting sequences of a class run, in turn, as far as there is room."""
@@ -365,7 +363,7 @@ class Scheduler:
         """Says which adapters the shards are to load and unload next, for those that wait. `now` is in seconds."""
         self.adapters.now = now
         return self.adapters.orders(*(
-            wanted_adapters(self.suspects.may_run(self._in_turn(is_background)), self.adapters, MAX_PASSED)
+            wanted_adapters(self.suspects.may_run(self._waiting.in_turn(is_background)), self.adapters, MAX_PASSED)
             for is_background in (False, True)))
 
     def observe(self, plan: Plan, result: StepResult) -> None:

@@ -78,7 +78,7 @@ class Shares:
         """Takes in that a sequence waits, which is one of those `waiting`."""
         if self.is_on:
             self._enter(sequence)
-        elif sequence.tenant is not None and sequence.tenant.share is not None:
+        elif sequence.tenant and sequence.tenant.share:
             self.is_on = True
             for each in waiting:
                 self._enter(each)
@@ -102,14 +102,13 @@ class Shares:
         """Charges for the tokens of an answer."""
         self._charge(sequence, OUTPUT * sum(isinstance(each, Sampled | Candidates) for each in confirmed))
 
-    def in_turn(self, is_background: bool) -> Turns | None:
-        """Returns all those of a class that wait, in the order in which they are to run; None if no tenant has a share.
-        """
-        return Turns(self._queued[is_background]) if self.is_on else None
+    def in_turn(self, is_background: bool) -> Iterable[Sequence]:
+        """Returns all those of a class that wait, in the order in which they are to run."""
+        return Turns(self._queued[is_background])
 
-    def rows_in_turn(self, running: Items[Sequence]) -> Items[Sequence]:
+    def rows_in_turn(self, running: Items[Sequence]) -> list[Sequence]:
         """Returns those of a class that run in the order in which they get rows."""
-        return sorted(running, key=self.served) if self.is_on else running
+        return sorted(running, key=self.served)
 
     def last(self, running: Items[Sequence]) -> Sequence:
         """Returns the one of those that run, which are given in their order, that is preempted first."""

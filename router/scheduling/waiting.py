@@ -1,7 +1,9 @@
 """Those that wait to run."""
 
+from collections.abc import Iterable
+
 from penstock.router.scheduling.cached_block import Node
-from penstock.router.scheduling.in_order import put_in, take_out
+from penstock.router.scheduling.in_order import of_class, put_in, take_out
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.sequence import Sequence
 from penstock.router.scheduling.shares import Shares
@@ -26,7 +28,8 @@ class Waiting(list[Sequence]):
         """Puts a sequence in its place, which is matched with no cached blocks yet."""
         assert sequence.matched is None
         put_in(self, sequence)
-        self.shares.came(sequence, self)
+        if sequence.tenant or self.shares.is_on:
+            self.shares.came(sequence, self)
         self.waits.begin(sequence)
         self._left[sequence.is_background] += len(sequence.tokens)
         self.num_background += sequence.is_background
@@ -51,6 +54,10 @@ class Waiting(list[Sequence]):
     def extended(self, beam: Sequence) -> None:
         """Takes in that a beam, which is one of them, has one token more."""
         self._left[beam.is_background] += 1
+
+    def in_turn(self, is_background: bool) -> Iterable[Sequence]:
+        """Returns those of a class in the order in which they are to run."""
+        return self.shares.in_turn(is_background) if self.shares.is_on else of_class(self, is_background)
 
     def number(self, is_background: bool) -> int:
         """Returns how many are of the background, or how many are not."""

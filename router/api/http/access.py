@@ -31,7 +31,7 @@ class Access:
 
     def may_generate(self, authorization: str, alone: str = "") -> bool:
         """Tells whether this header, `Bearer KEY`, or a key that came alone, has one of the API keys, if there are any.
-        The request's record gets the key's name, and its digest."""
+        The request's record gets the key's name, its digest, and what is granted to it."""
         if not self.api_keys:
             return True
         given = [_bearer(authorization), alone]
@@ -41,6 +41,7 @@ class Access:
         if names == [None, None]:
             return False
         record.owner = owner_of(given[0] if names[0] else given[1])
+        record.grants = self.api_keys.grants_of(record.key or "")
         return True
 
     def may_read_state(self, authorization: str, alone: str = "") -> bool:

@@ -4,15 +4,16 @@ from collections.abc import Iterable
 from collections.abc import Sequence as Items
 
 from penstock.router.scheduling.confirmed import Confirmed
+from penstock.router.scheduling.in_order import by_order
 from penstock.router.scheduling.sequence import Sequence
-from penstock.router.scheduling.shares import Lane, Shares, Turns
+from penstock.router.scheduling.shares import Lane, Shares
 
 
 class FirstCome(Shares):
     """Those that came first are served first, whoever sent them."""
 
-    def in_turn(self, is_background: bool) -> Turns | None:
-        return None
+    def in_turn(self, is_background: bool) -> Iterable[Sequence]:
+        return sorted(super().in_turn(is_background), key=by_order)
 
 
 class Unweighted(Shares):

@@ -76,7 +76,7 @@ class Tenanted(Scheduler):
     """Gives each request to one of `TENANTS`; the first ones have none, as before shares are read from a file."""
 
     def add(self, sequence: Sequence) -> None:
-        sequence.tenant = TENANTS[sequence.id * 7 % len(TENANTS)] if sequence.id > 8 else None
+        sequence.tenant = TENANTS[sequence.age * 7 % len(TENANTS)] if sequence.age > 8 else None
         super().add(sequence)
 
 

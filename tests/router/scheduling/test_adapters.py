@@ -141,6 +141,16 @@ def test_a_suspect_that_runs_alone_gets_room_for_its_adapter():
     assert (admitted(plan), plan.preempted) == ([2], (1,))
 
 
+def test_a_beam_that_waits_for_others_of_its_search_wants_no_adapter() -> None:
+    """One of those may wait for the trial of a suspect, which wants an adapter that has no room beside it."""
+    scheduler = make(2, 2, 2)
+    beam = make_sequence(0, is_beam=True, adapter=1)
+    beam.is_undecided = True
+    scheduler.add(beam)
+    scheduler.add(make_sequence(1, adapter=2))
+    assert scheduler.order_adapters() == AdapterOrders(load=(2,))
+
+
 def test_adapters_that_others_have_just_used_stay_though_the_background_waits():
     """There is room for one. Adapter 1 is used at 100 s, and a line wants adapter 2."""
     scheduler = make(2, 2, 2)

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from collections.abc import Sequence as Items
 from itertools import islice
 
-from penstock.router.scheduling.background import of_class
 from penstock.router.scheduling.batch import Batch
+from penstock.router.scheduling.in_order import of_class
 from penstock.router.scheduling.plan_builder import PlanBuilder
 from penstock.router.scheduling.sequence import Sequence
 from penstock.router.scheduling.speculation.speculation import Speculation
