@@ -17,6 +17,9 @@ class StepResult:
     sample_ns: int = 0
     draft_ns: int = 0
     """Of the draft model, before the model."""
+    energy_uj: int | None = None
+    """The microjoules that were measured for it, or None where they aren't: of a shard those of the part of its machine
+    that it stands for, of a group those of all its shards."""
 
     @property
     def forward_time(self) -> float:

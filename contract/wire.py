@@ -188,14 +188,16 @@ def encode_result(result: StepResult) -> shard_pb2.StepResult:
     return shard_pb2.StepResult(
         step_id=result.step_id, slots=[row.slot for row in plain], token_ids=[row.token_ids[0] for row in plain],
         logprobs=[row.logprobs[0] for row in plain], rows=[ROW_RESULT.encode(row) for row in others],
-        forward_ns=result.forward_ns, sample_ns=result.sample_ns, draft_ns=result.draft_ns)
+        forward_ns=result.forward_ns, sample_ns=result.sample_ns, draft_ns=result.draft_ns,
+        energy_uj=result.energy_uj)
 
 
 def decode_result(message: shard_pb2.StepResult) -> StepResult:
     rows = (*(RowResult(slot, (token_id,), (logprob,)) for slot, token_id, logprob
               in zip(message.slots, message.token_ids, message.logprobs, strict=True)),
             *map(ROW_RESULT.decode, message.rows))
-    return StepResult(message.step_id, rows, message.forward_ns, message.sample_ns, message.draft_ns)
+    return StepResult(message.step_id, rows, message.forward_ns, message.sample_ns, message.draft_ns,
+                      message.energy_uj if message.HasField("energy_uj") else None)
 
 
 def encode_facts(shard: ShardFacts) -> shard_pb2.Facts:

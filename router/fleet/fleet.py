@@ -114,13 +114,15 @@ class GrpcFleet:
         await self._clients[self._answering].write(wire.encode_masks(step_id, masks).SerializeToString())
 
     async def next_result(self) -> StepResult:
-        """Returns the answering shard's result once every shard has run the step."""
+        """Returns the answering shard's result once every shard has run the step, with the energy of all of them."""
         results = [await client.read() for client in self._clients]
         answer = results[self._answering]
         for client, result in zip(self._clients, results, strict=True):
             if result.step_id != answer.step_id:
                 raise FleetError(f"shard {client.target} ran step {result.step_id}, the group is at {answer.step_id}")
-        return answer
+        told = [result.energy_uj for result in results if result.energy_uj is not None]
+        energy = sum(told) if len(told) == len(results) else None
+        return answer if energy == answer.energy_uj else replace(answer, energy_uj=energy)
 
     async def load_adapter(self, number: int, path: str, digest: str) -> int:
         loads = [client.load_adapter(number, path, digest) for client in self._clients]

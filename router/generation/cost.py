@@ -26,6 +26,8 @@ class Cost:
     output_tokens: int = 0
     step_seconds: float = 0.0
     """The share of the time of the groups' steps."""
+    energy_uj: float | None = 0.0
+    """The share of the energy of those steps, in microjoules; None where the machine does not tell it."""
     kv_token_seconds: float = 0.0
     """The time for which keys and values were held, times the number of their tokens."""
     waits: Mapping[str, float] = field(default_factory=dict)
@@ -38,6 +40,7 @@ class Cost:
         for stream in streams:
             for cause, seconds in stream.usage.waits.items():
                 waits[str(cause)] = waits.get(cause, 0.0) + seconds  # JSON takes no words of an enum as names
+        energies = [stream.usage.energy_uj for stream in streams if stream.usage.energy_uj is not None]
         guesses = [stream.guesses for stream in streams if stream.guesses is not None]
         return cls(
             input_tokens=sum([len(stream.request.input_ids) for stream in firsts]),
@@ -48,5 +51,6 @@ class Cost:
             accepted_tokens=sum([each.accepted for each in guesses]),
             output_tokens=sum([stream.num_tokens for stream in streams]),
             step_seconds=sum([stream.usage.step_seconds for stream in streams]),
+            energy_uj=sum(energies) if len(energies) == len(streams) else None,
             kv_token_seconds=sum([stream.usage.kv_token_seconds for stream in streams]),
             waits=waits)

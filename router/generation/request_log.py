@@ -82,6 +82,7 @@ def _fields(record: RequestRecord, status: int, path: str | None) -> Fields:
         "finish_reason": ",".join([stream.finish_reason for stream in streams if stream.finish_reason]) or None,
         "total_time": total,
         "step_time": _seconds(cost.step_seconds) if streams else None,
+        "energy_uj": int(cost.energy_uj) if streams and cost.energy_uj is not None else None,
         "waits": ",".join([f"{cause}:{seconds:.6f}" for cause, seconds in cost.waits.items()]) or None,
         **(_times(record, streams) if streams else {}),
     }

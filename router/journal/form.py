@@ -139,7 +139,7 @@ def _cost(record: RequestRecord) -> dict[str, Any]:
     """Returns the tokens and the time of a request, and what it waited for; times are in seconds."""
     usage = asdict(Cost.of(record))
     waits = usage.pop("waits")
-    return {"usage": {name: round(value, 6) for name, value in usage.items()},
+    return {"usage": {name: round(value, 6) for name, value in usage.items() if value is not None},
             "waits": {cause: round(seconds, 6) for cause, seconds in waits.items()}}
 
 

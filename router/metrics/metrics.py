@@ -146,6 +146,7 @@ class Metrics:
         decode = self._durations("tgi_batch_decode_duration", "Sampling a step's tokens and making text", "method")
         filter = self._durations(
             "tgi_batch_filter_duration", "Taking in the tokens of a step that ended sequences", "method")
+        self._energy = self._counter("penstock_energy_joules", "Energy of the machine while steps ran, if measured")
         self._steps = {
             method: _Steps(count.labels(method), success.labels(method), failure.labels(method),
                            inference.labels(method), forward.labels(method), decode.labels(method),
@@ -282,6 +283,8 @@ class Metrics:
         steps.inference.observe(result.draft_time + result.forward_time + result.sample_time)
         steps.forward.observe(result.forward_time)
         steps.decode.observe(result.sample_time + text_time)
+        if result.energy_uj is not None:
+            self._energy.inc(result.energy_uj / 1e6)
         tokens = [each for each in confirmed if isinstance(each, Sampled)]
         if any(token.finish_reason for token in tokens):
             steps.filter.observe(commit_time)

@@ -10,7 +10,8 @@ from penstock.router.scheduling.sequence import Sequence
 class Ledger:
     """Charges requests for the steps of a group. Each row of a step has a part of the step's time by the number of its
     tokens. What was computed in vain, for requests that had ended when the step came back, is borne by the rows of the
-    next step that has some, so that all requests together are charged for all of the time. `clock` returns seconds."""
+    next step that has some, so that all requests together are charged for all of the time. So is the energy of steps,
+    where it is measured. `clock` returns seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -18,12 +19,19 @@ class Ledger:
         self._per_token = 0.0
         self.unpaid = 0.0
         """The seconds of steps that nobody has been charged for yet."""
+        self._energy_per_token: float | None = None
+        self.unpaid_energy = 0.0
+        """The microjoules of steps that nobody has been charged for yet."""
 
     def open(self, result: StepResult, num_tokens: int) -> None:
         """Begins to charge for a step, whose rows have so many tokens."""
         self._now = self._clock()
         seconds = result.draft_time + result.forward_time + result.sample_time + self.unpaid
         self._per_token, self.unpaid = seconds / num_tokens, seconds
+        self._energy_per_token = None
+        if result.energy_uj is not None:
+            self.unpaid_energy += result.energy_uj
+            self._energy_per_token = self.unpaid_energy / num_tokens
 
     def charge(self, sequence: Sequence, row: Row) -> None:
         """Charges a sequence, which has not ended, for its row and its forks' rows."""
@@ -39,3 +47,9 @@ class Ledger:
         part = count * self._per_token
         usage.step_seconds += part
         self.unpaid -= part
+        if self._energy_per_token is None:
+            usage.energy_uj = None
+            return
+        self.unpaid_energy -= count * self._energy_per_token
+        if usage.energy_uj is not None:
+            usage.energy_uj += count * self._energy_per_token

@@ -14,6 +14,8 @@ class Usage:
     """The tokens that were computed once more, since a preemption, a loss or a move had cost their keys and values."""
     step_seconds: float = 0.0
     """Its share of the time of the steps that computed it."""
+    energy_uj: float | None = 0.0
+    """Its share of the energy of those steps, in microjoules; None if that of one of them was not measured."""
     kv_token_seconds: float = 0.0
     """For how long it held keys and values, times the number of their tokens."""
     waits: dict[str, float] = field(default_factory=dict)

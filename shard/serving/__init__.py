@@ -1,2 +1,2 @@
 """The server that takes orders and returns results, the same on every rank; may import adapters, communication,
-config, contract, execution, kernels, process, protos and system."""
+config, contract, devices, execution, kernels, process, protos and system."""

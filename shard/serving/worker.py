@@ -13,13 +13,14 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NoReturn, Protocol
 
 from penstock.contract.plan import Plan
 from penstock.contract.step_result import StepResult
 from penstock.contract.stream_limits import StreamLimits
+from penstock.shard.devices.energy import Meter
 from penstock.shard.execution.executor import Executor, Launched
 from penstock.shard.execution.masks import Masks
 from penstock.shard.serving.agreement import Agreement
@@ -98,14 +99,15 @@ class Worker:
     """Runs the orders that are submitted, on the one thread of `steps`. Orders of a caller that is gone are skipped.
 
     `results` is one thread too, which finishes the steps that are launched; None for a device that runs nothing behind
-    its host. `orders` is another, which agrees on orders while steps run; None lets `steps` do so. A step that raises
-    leaves this rank's state unknown and the other ranks waiting: `die` ends the process.
+    its host. `orders` is another, which agrees on orders while steps run; None lets `steps` do so. `meter` measures
+    the energy of steps. A step that raises leaves this rank's state unknown and the other ranks waiting: `die` ends the
+    process.
     """
 
     def __init__(
         self, executor: Executor, agreement: Agreement, steps: ThreadPoolExecutor, die: Callable[[], NoReturn],
         observer: StepObserver | None = None, results: ThreadPoolExecutor | None = None,
-        orders: ThreadPoolExecutor | None = None,
+        orders: ThreadPoolExecutor | None = None, meter: Meter | None = None,
     ) -> None:
         self.progress = Progress(began_at=time.monotonic(), ended_at=time.monotonic())
         self._executor = executor
@@ -115,6 +117,7 @@ class Worker:
         self._observer = observer
         self._results = results
         self._orders = orders
+        self._meter = meter
         self._in_flight: list[Future[None]] = []
         self._is_serving = threading.Lock()
         self._is_agreeing = False
@@ -174,6 +177,8 @@ class Worker:
         """Launch a step, and see to its end; all other orders wait for the steps before them."""
         if is_common and isinstance(order.work, Plan):
             self.progress.launch()
+            if self._meter is not None:
+                self._meter.begin()
             launched = self._executor.launch(order.work, partial(order.caller.masks, order.work.step_id))
             if self._results is None:
                 self._finish(launched, order.caller)
@@ -194,6 +199,8 @@ class Worker:
 
     def _finish(self, launched: Launched, caller: Caller) -> None:
         result = self._executor.finish(launched)
+        if self._meter is not None:
+            result = replace(result, energy_uj=self._meter.end())
         self.progress.end()
         caller.answer(result)
         log.debug("step %d: %d rows, %.2f ms, of which sampling %.2f", launched.step.step_id, len(launched.step.rows),

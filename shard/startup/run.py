@@ -16,7 +16,7 @@ from penstock.shard import process
 from penstock.shard.communication import distributed
 from penstock.shard.communication.network_links import Network
 from penstock.shard.config import ShardConfig, physical_cores
-from penstock.shard.devices import gpu, machine
+from penstock.shard.devices import energy, gpu, machine
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.facts import describe
 from penstock.shard.execution.kept_memory import KeptMemory
@@ -75,11 +75,12 @@ def run(config: ShardConfig, progress: LoadProgress, watch: ParentWatch | None, 
     shard = _prepare(config, executor, steps, group, progress, phases)
     results = ThreadPoolExecutor(1, "results", gpu.choose, (config,)) if gpu.is_used() else None
     orders = ThreadPoolExecutor(1, "orders") if has_stages else None
+    meter = energy.meter_of(config)
     with _tracing(config) as observer:
         while True:
             worker = Worker(
                 executor, Agreement(agreeing), steps, partial(process.leave, 1, config.socket_path, watch), observer,
-                results, orders)
+                results, orders, meter)
             does_rest = asyncio.run(serve(config, shard, worker, partial(_tell_ready, progress, phases), watch,
                                           executor.adapters))
             if not does_rest:

@@ -80,10 +80,10 @@ def test_plans(rows: list[Row], cleared: tuple[int, ...], copies: list[BlockCopy
 
 
 @QUICK
-@given(st.lists(RESULTS, max_size=5), COUNTS, COUNTS, COUNTS)
-def test_results(rows: list[RowResult], forward: int, sample: int, draft: int) -> None:
-    came = wire.decode_result(sent(wire.encode_result(StepResult(3, tuple(rows), forward, sample, draft))))
-    assert replace(came, rows=()) == StepResult(3, (), forward, sample, draft)
+@given(st.lists(RESULTS, max_size=5), COUNTS, COUNTS, COUNTS, st.none() | COUNTS)
+def test_results(rows: list[RowResult], forward: int, sample: int, draft: int, energy: int | None) -> None:
+    came = wire.decode_result(sent(wire.encode_result(StepResult(3, tuple(rows), forward, sample, draft, energy))))
+    assert replace(came, rows=()) == StepResult(3, (), forward, sample, draft, energy)
     assert sorted(map(repr, came.rows)) == sorted(map(repr, rows))
 
 

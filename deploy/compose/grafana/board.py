@@ -164,6 +164,8 @@ ROWS: dict[str, list[Panel]] = {
               quantiles("tgi_batch_forward_duration", 'method="decode"')),
         Panel("Tokens that a step may compute", "Follows how long steps take, so that one takes about 250 ms.", "short",
               [(by_server(series("penstock_step_tokens")), "{{instance}}")]),
+        Panel("Power while steps run", "Of processors or GPUs, if the machine tells it, over all time.", "watt",
+              [(rate("penstock_energy_joules_total"), "watts")]),
         Panel("Requests that begin with one step", "How many come together.", "short",
               quantiles("tgi_batch_next_size")),
     ],

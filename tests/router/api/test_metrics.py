@@ -124,7 +124,7 @@ def test_metrics_of_plans_and_losses() -> None:
     joining = Plan(1, (decode, first), admitted=(Admission(2),), preempted=(4, 5))
     for plan in (alone, joining, Plan(2, (decode,))):
         metrics.planned(plan, took=0.25)
-    result = StepResult(0, (), forward_ns=2_000_000_000, sample_ns=500_000_000)
+    result = StepResult(0, (), forward_ns=2_000_000_000, sample_ns=500_000_000, energy_uj=1_500_000)
     metrics.step(joining, result, (Sampled(1, 7, -0.5), Sampled(2, 7, -0.5)), commit_time=0.25, text_time=0.125)
     metrics.step(Plan(2, (decode,)), result, (Sampled(1, 7, -0.5, FinishReason.LENGTH),), commit_time=0.25,
                  text_time=0.125)
@@ -136,7 +136,7 @@ def test_metrics_of_plans_and_losses() -> None:
     lines = metrics.exposition().decode().splitlines()
     assert {
         "penstock_prefix_hit_tokens 48.0", "penstock_preemptions 2.0", "penstock_replays 3.0",
-        "penstock_group_restarts 1.0", "penstock_step_tokens 928.0",
+        "penstock_group_restarts 1.0", "penstock_step_tokens 928.0", "penstock_energy_joules 3.0",
         "penstock_kv_wasted_slots 5.0", 'penstock_kv_blocks{state="used"} 3.0',
         "penstock_prompt_tokens 3.0", "penstock_generated_tokens 3.0",
         "tgi_queue_size 1.0", "tgi_batch_current_size 2.0", "tgi_batch_current_max_tokens 48.0",

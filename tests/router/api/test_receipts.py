@@ -4,6 +4,7 @@ import copy
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import anthropic
 import pytest
 from cryptography.exceptions import InvalidSignature
 
+from penstock.contract.step_result import StepResult
 from penstock.router.generation.around import Around
 from penstock.router.generation.digests import digest_of_ids
 from penstock.router.metrics.metrics import Metrics
@@ -70,6 +72,21 @@ async def test_it_tells_of_a_request(server: Server) -> None:
     assert 0 < sum(receipt["waits_us"].values()) <= receipt["total_us"]
     assert receipt["step_us"] > 0
     assert "signature" not in receipt
+
+
+class MeasuredFleet(SeededFleet):
+    """Knows the energy of its steps."""
+
+    async def next_result(self) -> StepResult:
+        return replace(await super().next_result(), energy_uj=1000)
+
+
+async def test_it_tells_the_energy_where_the_machine_does(start: Start, server: Server) -> None:
+    body = {"inputs": "Say it", "parameters": SAMPLED, "receipt": True}
+    assert "energy_uj" not in (await (await server.post("/generate", body)).json())["receipt"]
+    measured = await start(make_fleet=MeasuredFleet)
+    receipt = (await (await measured.post("/generate", body)).json())["receipt"]
+    assert 6000 <= receipt["energy_uj"] == 1e6 * measured.series()["penstock_energy_joules"]
 
 
 async def test_nobody_gets_one_who_does_not_ask(server: Server) -> None:

@@ -21,6 +21,7 @@ class SimulatedTime:
         self._random = random.Random(seed)
         self.now = 0.0
         self.step_seconds = 0.0
+        self.energy_uj = 0
         self._waited: dict[Sequence, float] = {}
         """For how long each sequence has waited that has not ended."""
         self._usages: set[Usage] = set()
@@ -46,15 +47,17 @@ class SimulatedTime:
                 self._usages.add(sequence.usage)
 
     def timed(self, result: StepResult, ledger: Ledger) -> StepResult:
-        """Says how long a step took. Now and then those before it must have been charged for."""
+        """Says how long a step took, and its energy. Now and then those before it must have been charged for."""
         if result.step_id % CHECKED == 0:
             self._check_charges(ledger)
         times = [self._random.randrange(10**8) for _ in range(3)]
         self.step_seconds += sum(times) / 1e9
-        return replace(result, forward_ns=times[0], sample_ns=times[1], draft_ns=times[2])
+        energy = self._random.randrange(10**6)
+        self.energy_uj += energy
+        return replace(result, forward_ns=times[0], sample_ns=times[1], draft_ns=times[2], energy_uj=energy)
 
     def check(self, ledger: Ledger) -> None:
-        """Requests are charged for all of the time of all steps."""
+        """Requests are charged for all of the time of all steps, and for all of their energy."""
         self.pass_by()
         assert not self._waited
         self._check_charges(ledger)
@@ -62,6 +65,8 @@ class SimulatedTime:
     def _check_charges(self, ledger: Ledger) -> None:
         charged = sum(usage.step_seconds for usage in self._usages) + ledger.unpaid
         assert isclose(charged, self.step_seconds, abs_tol=1e-6), f"charged for {charged} of {self.step_seconds} s"
+        energy = sum(usage.energy_uj or 0.0 for usage in self._usages) + ledger.unpaid_energy
+        assert isclose(energy, self.energy_uj, abs_tol=0.1), f"charged for {energy} of {self.energy_uj} microjoules"
         assert ledger.unpaid < 1.0, f"nobody is charged for {ledger.unpaid} s"
 
 

@@ -21,6 +21,7 @@ from penstock.contract.step_result import StepResult
 from penstock.contract.stream_limits import StreamLimits
 from penstock.shard.communication.distributed import Group
 from penstock.shard.devices.device import Device, Download
+from penstock.shard.devices.energy import Meter
 from penstock.shard.execution.executor import Executor, Launched
 from penstock.shard.execution.masks import Masks
 from penstock.shard.execution.prompt_logprobs import PromptLogprobsBatch
@@ -130,11 +131,14 @@ def threads() -> Iterator[ExitStack]:
 def make_worker(
     threads: ExitStack, executor: SlowExecutor | Executor, has_results_thread: bool = True,
     die: Callable[[], NoReturn] = die, agreement: Agreement | None = None, has_orders_thread: bool = False,
+    meter: Meter | None = None,
 ) -> Worker:
     orders = threads.enter_context(ThreadPoolExecutor(1)) if has_orders_thread else None
     results = threads.enter_context(ThreadPoolExecutor(1)) if has_results_thread else None
     steps = threads.enter_context(ThreadPoolExecutor(1))
-    return Worker(executor, agreement or Agreement(Group()), steps, die, None, results, orders)  # type: ignore[arg-type]
+    return Worker(
+        executor, agreement or Agreement(Group()),  # type: ignore[arg-type]
+        steps, die, None, results, orders, meter)
 
 
 def stop_slowly(worker: Worker, executor: SlowExecutor) -> None:
@@ -170,6 +174,30 @@ def test_stop_waits_for_all_steps_in_flight() -> None:
         assert caller.answered == [0, 1]
         worker.submit(Order(caller, make_step(2)))
     assert executor.events == ["launch 0", "launch 1", "finish 0", "finish 1"]
+
+
+class Count:
+    """Counts how often it was read."""
+
+    most = 1000
+
+    def __init__(self) -> None:
+        self._counts = itertools.count()
+
+    def read(self) -> int:
+        return next(self._counts)
+
+
+def test_results_have_the_energy_that_was_measured(threads: ExitStack, has_results_thread: bool) -> None:
+    """It is read as the first step begins, as each of them ends, and where none runs as the next begins."""
+    executor, caller = SlowExecutor(), Listener()
+    worker = make_worker(threads, executor, has_results_thread, meter=Meter([Count()], 0.0))
+    executor.may_end.set()
+    for step_id in range(3):
+        worker.submit(Order(caller, make_step(step_id)))
+    worker.submit(Order(caller, None))
+    assert caller.is_finished.wait(SECONDS)
+    assert [result.energy_uj for result in caller.results] == [1, 1, 1]
 
 
 class CountingAgreement(Agreement):
