@@ -63,6 +63,7 @@ def traffic_options(command: Command) -> Command:
               help="Share of the GPUs' peaks that steps reach.")
 @click.option("--measure", is_flag=True, help="Plan for machines like this one: serve MODEL here, and measure steps.")
 @click.option("--price", type=click.FloatRange(0), help="Dollars an hour of this machine, for --measure.  [default: 0]")
+@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Of --measure.")
 @traffic_options
 @click.option("--json", "as_json", is_flag=True, help="Print one object of JSON.")
 @click.option("--picture", "picture_file", type=click.Path(dir_okay=False, path_type=Path),
@@ -71,8 +72,8 @@ def traffic_options(command: Command) -> Command:
 def main(
     context: click.Context, model: str, revision: str | None, dtype: str | None, quantize: str | None,
     kv_cache_dtype: str | None, machines: tuple[str, ...], num_shard: int | None, reach: float, measure: bool,
-    price: float | None, rate: float | None, prompt: int, answer: int, varied: bool, requests: int, first_token: float,
-    percent: float, max_batch_size: int, as_json: bool, picture_file: Path | None,
+    price: float | None, rounds: int, rate: float | None, prompt: int, answer: int, varied: bool, requests: int,
+    first_token: float, percent: float, max_batch_size: int, as_json: bool, picture_file: Path | None,
 ) -> None:
     """Plan the machines that MODEL needs, a directory or a name on the Hugging Face Hub, from its config.json alone.
 
@@ -93,7 +94,7 @@ def main(
     if measure:
         flags = {"--dtype": dtype, "--quantize": quantize, "--kv-cache-dtype": kv_cache_dtype,
                  "--num-shard": num_shard}
-        ways = [measured_way(directory, flags, num_shard or 1, price or 0.0)]
+        ways = [measured_way(directory, flags, num_shard or 1, price or 0.0, rounds)]
     else:
         ways = ways_on(machines or tuple(MACHINES), size, num_shard, needed, reach)
     choices = find_choices(ways, traffic, Target(first_token, percent), max_batch_size) if rate else []
@@ -119,8 +120,8 @@ def check_options(context: click.Context) -> None:
     if values["measure"]:
         if no_use := [name for key, name in given.items() if key in ("machines", "reach")]:
             raise click.UsageError(f"{no_use[0]} is not for --measure, which plans for this machine")
-    elif "price" in given:
-        raise click.UsageError("--price is for --measure")
+    elif alone := [name for key, name in given.items() if key in ("price", "rounds")]:
+        raise click.UsageError(f"{alone[0]} is for --measure")
     if values["answer"] == 1 and values["rate"] is not None and values["varied"]:
         raise click.UsageError("--varied needs --answer-tokens above 1")
 
@@ -131,7 +132,7 @@ def ways_on(machines: Sequence[str], size: ModelSize, num_shard: int | None, nee
             for name in machines for fit in fits(size, MACHINES[name], needed) if num_shard in (None, fit.num_shards)]
 
 
-def measured_way(model: Path, flags: dict[str, Any], num_shards: int, price: float) -> Way:
+def measured_way(model: Path, flags: dict[str, Any], num_shards: int, price: float, rounds: int) -> Way:
     """Serves a model on this machine, and returns its group with the cost that was measured."""
     from penstock.bench.planning.measuring import measure, served
     from penstock.bench.programs.children import exit_on_sigterm
@@ -139,7 +140,7 @@ def measured_way(model: Path, flags: dict[str, Any], num_shards: int, price: flo
     exit_on_sigterm()
     given = [text for name, value in flags.items() if value is not None for text in (name, str(value))]
     with served(model, given) as server:
-        cost = measure(server, rounds=5)
+        cost = measure(server, rounds)
     machine = Machine(HERE, Accelerator("its devices", 0, 0, 0), num_shards, price, "--price")
     return Way(Fit(machine, num_shards, server.kv_tokens), cost)
 

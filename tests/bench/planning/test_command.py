@@ -93,8 +93,9 @@ def test_a_target_that_nothing_meets_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_plan_by_steps_that_were_measured_here() -> None:
-    found = json.loads(plan(DEMO_MODEL, "--measure", "--price", "0.5", "--rate", "0.5", "--prompt-tokens", "20",
-                            "--answer-tokens", "5", "--requests", "10", "--target-first-token", "5", "--json").stdout)
+    found = json.loads(plan(DEMO_MODEL, "--measure", "--rounds", "1", "--price", "0.5", "--rate", "0.5",
+                            "--prompt-tokens", "20", "--answer-tokens", "5", "--requests", "10",
+                            "--target-first-token", "5", "--json").stdout)
     [fit], [choice] = found["fits"], found["choices"]
     assert (fit["machine"], fit["dollars_per_hour"], choice["groups"]) == ("this machine", 0.5, 1)
     assert fit["tokens_per_second"]["decode, 8"] > fit["tokens_per_second"]["decode, 1"] > 0
