@@ -66,6 +66,9 @@ def recorded(record: Any) -> Recorded:
 
 def _of_receipt(receipt: Mapping[str, Any]) -> Recorded:
     asked = receipt["request"]
+    if "body" not in asked:
+        raise Unusable(f"the receipt {receipt['id']} has no body of its request, which was too long for gRPC's "
+                       "metadata: receipts by HTTP have it")
     return Recorded(
         receipt["id"], asked["path"], asked["body"].encode(), asked["answer"],
         tuple(answer["sha256"] for answer in receipt["answers"]), _seconds(receipt["time"]),

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from penstock.router import request_id
+from penstock.router.api.http.receipts import FIELD, give_receipt
 from penstock.router.api.responses import answering, keeping, response
 from penstock.router.api.responses.bodies import ResponseBody
 from penstock.router.api.responses.events import ResponseEvents
@@ -157,7 +158,16 @@ class ResponseRun:
                         self._take(making.take(part))
                         self._output = making.output
                 whole = making.whole()
+                if FIELD in self._begun:
+                    whole[FIELD] = await self._receipt()
                 return whole, making.end(whole)
+
+    async def _receipt(self) -> dict[str, Any]:
+        """Returns the receipt of the response, as if it had not been asked for in the background: so it can be asked
+        for again and waited for. Raises ValidationError."""
+        asked = orjson.loads(self._lease.response.request)
+        del asked["background"]
+        return await give_receipt("/v1/responses", orjson.dumps(asked).decode(), self._services.first.around.signer)
 
     def _take(self, events: Iterable[Event]) -> None:
         """Takes the next events, of which the first may be stored already."""

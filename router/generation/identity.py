@@ -106,10 +106,10 @@ class Identity:
         """The id of the last event that the client has."""
         return self.name.at(self.delivered)
 
-    def openai_id(self, prefix: str) -> str:
-        """Returns the id that OpenAI's routes give to the answers. It follows from their name, so that it stays the
-        same when a stream goes on; it does not reveal the seed."""
-        return f"{prefix}-{hashlib.sha256(str(self.name).encode()).hexdigest()[:32]}"
+    def openai_id(self, prefix: str, kind: str = "") -> str:
+        """Returns the id that OpenAI's routes give to the answers, another one for each kind. It follows from their
+        name, so that it stays the same when a stream goes on; it does not reveal the seed."""
+        return f"{prefix}-{hashlib.sha256(f'{self.name}{kind}'.encode()).hexdigest()[:32]}"
 
     def draws_seed(self, spec: GenerationSpec, request: Request) -> bool:
         """Tells whether the answer to a prompt depends on a seed that was drawn, and not said by the client."""

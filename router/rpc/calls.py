@@ -11,13 +11,16 @@ from penstock.router import request_id
 from penstock.router.api.http.access import Access
 from penstock.router.api.http.counting import CACHE
 from penstock.router.api.http.failures import to_router_error
+from penstock.router.api.http.receipts import HEADER as RECEIPT
 from penstock.router.api.http.sse import UNREAD_SECONDS
 from penstock.router.errors import Dropped, RouterError, Unauthorized
 from penstock.router.generation import request_log
 from penstock.router.generation.request_record import Journal, RequestRecord, recording
 from penstock.router.generation.service import Service
 from penstock.router.generation.services import MODEL, Services
+from penstock.router.generation.signer import Signer
 from penstock.router.metrics.metrics import Metrics
+from penstock.router.rpc.receipts import TRAILER, HttpForm, wants_receipt
 
 if TYPE_CHECKING:
     from penstock.router.tracing.middleware import Tracing
@@ -68,11 +71,12 @@ _TGIS = Manner()
 
 
 class Calls:
-    """Wraps calls; `tracing` is None where nothing is traced."""
+    """Wraps calls; `tracing` is None where nothing is traced, `signer` where receipts are not signed."""
 
     def __init__(self, access: Access, metrics: Metrics, tracing: "Tracing | None",
-                 journal: Journal | None = None) -> None:
+                 journal: Journal | None = None, signer: Signer | None = None) -> None:
         self._access = access
+        self._signer = signer
         self._metrics = metrics
         self._tracing = tracing
         self._journal = journal
@@ -85,21 +89,27 @@ class Calls:
         await self._is_idle.wait()
 
     @asynccontextmanager
-    async def costly(self, context: Context, method: str, manner: Manner = _TGIS) -> AsyncIterator[None]:
+    async def costly(
+        self, context: Context, method: str, manner: Manner = _TGIS, gives_receipts: bool = False
+    ) -> AsyncIterator[HttpForm]:
         """Wraps a call that takes the key and is traced; what is raised inside becomes the status of the call. `method`
-        has the full name of its service before a slash."""
+        has the full name of its service before a slash. One that `gives_receipts` fills in the form that is yielded."""
         metadata = metadata_of(context)
         self._count(context)
         with (request_id.naming(metadata.get(request_id.HEADER)) as name,
               recording(f"/{method}") as record,
               self._traced(method, metadata, context) as tell):
             record.cache_control = metadata.get("cache-control", "")
-            context.set_trailing_metadata(((request_id.HEADER, name),))
-            error = None
+            trailing: list[tuple[str, str | bytes]] = [(request_id.HEADER, name)]
+            context.set_trailing_metadata(trailing)
+            error, form = None, HttpForm()
             try:
                 if not self._access.may_generate(metadata.get("authorization", "")):
                     raise Unauthorized
-                yield
+                wants = wants_receipt(metadata.get(RECEIPT), gives_receipts)
+                yield form
+                if wants:
+                    trailing.append((TRAILER, await form.receipt(self._signer)))
             except asyncio.CancelledError:
                 self._answered(record, Dropped.status)
                 tell(_reason_to_end(context).name)
@@ -108,11 +118,12 @@ class Calls:
                 error = to_router_error(failure)
             self._answered(record, error.status if error else 200)
             if record.cache:
-                context.set_trailing_metadata(((request_id.HEADER, name), (CACHE, record.cache)))
+                trailing.append((CACHE, record.cache))
+            context.set_trailing_metadata(trailing)
             tell(manner.code_of(error).name if error else grpc.StatusCode.OK.name)
         if error is not None:
-            trailing = (("error_type", manner.type_of(error)), (request_id.HEADER, name))
-            await context.abort(manner.code_of(error), details_of(error), trailing)
+            await context.abort(manner.code_of(error), details_of(error), (
+                ("error_type", manner.type_of(error)), (request_id.HEADER, name)))
 
     @asynccontextmanager
     async def free(self, context: Context) -> AsyncIterator[None]:

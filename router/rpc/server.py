@@ -46,7 +46,7 @@ class RpcServer:
         credentials: grpc.ServerCredentials | None = None, is_shared: bool = False,
     ) -> None:
         service = models.first
-        self._calls = Calls(access, service.metrics, tracing, service.around.journal)
+        self._calls = Calls(access, service.metrics, tracing, service.around.journal, service.around.signer)
         has_teis = models.are_several or Task.GENERATE not in service.facts.tasks
         names = {SERVICE_NAME: True, kserve.SERVICE_NAME: True}
         if has_teis:

@@ -5,6 +5,7 @@ from contextlib import aclosing
 from penstock.protos import penstock_pb2 as pb
 from penstock.protos import services
 from penstock.router.api.http.sse import EventPlaces
+from penstock.router.api.tgi.bodies import GenerateBody
 from penstock.router.api.tgi.generate import asks_full_text, identified, returned
 from penstock.router.api.tgi.info import describe
 from penstock.router.errors import ValidationError
@@ -29,11 +30,14 @@ class TextGeneration:
         self._calls = calls
 
     async def Generate(self, request: pb.GenerateRequest, context: Context) -> pb.GenerateResponse:
-        async with self._calls.costly(context, f"{SERVICE_NAME}/Generate"), chosen(self._models, context) as service:
-            return await self._generate(service, request)
+        method = f"{SERVICE_NAME}/Generate"
+        async with (self._calls.costly(context, method, gives_receipts=True) as form,
+                    chosen(self._models, context) as service):
+            form.path, form.content = "/generate", wire.decode_request(request)
+            return await self._generate(service, request, wire.to_body(form.content))
 
-    async def _generate(self, service: Service, request: pb.GenerateRequest) -> pb.GenerateResponse:
-        body, tokenizer = wire.decode_request(request), service.tokenizer
+    async def _generate(self, service: Service, request: pb.GenerateRequest, body: GenerateBody) -> pb.GenerateResponse:
+        tokenizer = service.tokenizer
         is_full_text = asks_full_text(body, default=False)
         with Asking(service) as asking:
             spec, identity = await identified(service, body, is_full_text, wire.decode_wish(request), is_stream=False)
@@ -59,8 +63,10 @@ class TextGeneration:
     async def GenerateStream(self, request: pb.GenerateRequest, context: Context) -> None:
         """Streams an answer. It writes instead of yielding, so that what ends the call ends `answering` at once."""
         method = f"{SERVICE_NAME}/GenerateStream"
-        async with self._calls.costly(context, method), chosen(self._models, context) as service:
-            body, tokenizer = wire.decode_request(request), service.tokenizer
+        async with (self._calls.costly(context, method, gives_receipts=True) as form,
+                    chosen(self._models, context) as service):
+            form.path, form.content = "/generate_stream", wire.decode_request(request)
+            body, tokenizer = wire.to_body(form.content), service.tokenizer
             is_full_text, has_details = asks_full_text(body, default=False), body.parameters.details
             with Asking(service) as asking:
                 spec, identity = await identified(

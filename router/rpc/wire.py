@@ -28,14 +28,19 @@ _EARLY_STOPPING: dict[int, bool | str] = {
     pb.EARLY_STOPPING_FALSE: False, pb.EARLY_STOPPING_TRUE: True, pb.EARLY_STOPPING_NEVER: "never"}
 
 
-def decode_request(message: pb.GenerateRequest) -> GenerateBody:
-    """Returns the message as a body. ValidationError for what a message can say and a body can't, such as NaN."""
+def decode_request(message: pb.GenerateRequest) -> dict[str, Any]:
+    """Returns the message as the content of a body. Raises ValidationError."""
     content: dict[str, Any] = {"inputs": message.inputs}
     if message.HasField("parameters"):
         content["parameters"] = {field.name: _decode(value) for field, value in message.parameters.ListFields()}
         if message.parameters.HasField("early_stopping"):
             content["parameters"]["early_stopping"] = _EARLY_STOPPING.get(
                 message.parameters.early_stopping, message.parameters.early_stopping)
+    return content
+
+
+def to_body(content: dict[str, Any]) -> GenerateBody:
+    """Returns a body of this content. ValidationError for what a message can say and a body can't, such as NaN."""
     try:
         return GenerateBody.model_validate(content)
     except pydantic.ValidationError as error:

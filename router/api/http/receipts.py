@@ -23,6 +23,8 @@ PATHS = frozenset({
 """The routes whose answers have receipts."""
 BODY = web.RequestKey("receipt_body", str)
 """The body of a request whose answer is to have a receipt, without the field that asks for it."""
+SIGNATURE_BYTES = 200
+"""The bytes that a signature adds to a receipt, at most."""
 _ASKED = {"true": True, "false": False}
 
 
@@ -53,6 +55,11 @@ async def receipt_event(request: web.Request) -> bytes | None:
     return orjson.dumps({"choices": [], FIELD: await _receipt(request)})
 
 
+def is_deferred(request: web.Request) -> bool:
+    """Tells whether a receipt is asked for, and leaves it to whoever makes the answer later."""
+    return request.pop(BODY, None) is not None
+
+
 async def public_key(request: web.Request) -> web.StreamResponse:
     """Answers with the key by which the signatures of receipts are checked. Raises NoRoute if they have none."""
     signer = first_of(request).around.signer
@@ -72,11 +79,16 @@ def _refusing(route: Route) -> Any:
 
 def _is_asked(request: web.Request, content: Any) -> bool:
     """Tells whether a receipt is asked for, and takes the field that asks out of the body. Raises ValidationError."""
-    named = request.headers.get(HEADER)
-    if named is not None and named not in _ASKED:
-        raise ValidationError(f"`{HEADER}` must be true or false. Given: {named[:100]!r}")
+    named = wish_of_header(request.headers.get(HEADER))
     asked = taken_out_of(content)
-    return _ASKED[named] if asked is None and named is not None else bool(asked)
+    return bool(named if asked is None else asked)
+
+
+def wish_of_header(text: str | None) -> bool | None:
+    """Returns whether a header of this value asks for a receipt; None if there is none. Raises ValidationError."""
+    if text is not None and text not in _ASKED:
+        raise ValidationError(f"`{HEADER}` must be true or false. Given: {text[:100]!r}")
+    return None if text is None else _ASKED[text]
 
 
 def taken_out_of(content: Any) -> bool | None:
@@ -88,15 +100,17 @@ def taken_out_of(content: Any) -> bool | None:
     return asked
 
 
-async def give_receipt(path: str, body: str, signer: Signer | None) -> dict[str, Any]:
+async def give_receipt(path: str, body: str, signer: Signer | None, most: int | None = None) -> dict[str, Any]:
     """Returns the receipt of the answers to the current request, which was to `path` and has ended; signed if there is
-    a signer. Raises ValidationError for an answer that was not computed here, or is yet to be."""
+    a signer. If it would have more than `most` bytes it leaves the body out, but not its digest. Raises ValidationError
+    for an answer that was not computed here."""
     record = request_record.current()
     if not has_receipt(record):
-        raise ValidationError(f"`{FIELD}` is for texts that this server generates before it answers the request: not "
-                              "for those of other servers, nor for those of the background")
+        raise ValidationError(f"`{FIELD}` is for texts that this server generates: not for those of other servers")
     await record.billed()
     receipt = receipt_of(record, request_id.current() or "", path, body)
+    if most is not None and len(orjson.dumps(receipt)) + SIGNATURE_BYTES > most:
+        del receipt["request"]["body"]
     return receipt if signer is None else signer.signed(receipt)
 
 
@@ -107,7 +121,7 @@ async def _receipt(request: web.Request) -> dict[str, Any]:
 async def _with_receipt(request: web.Request, response: web.StreamResponse) -> web.StreamResponse:
     """Adds the receipt to the object that a whole answer is; that of a stream is an event. Raises
     ValidationError."""
-    if not isinstance(response, web.Response) or response.status != 200:
+    if not isinstance(response, web.Response) or response.status != 200 or BODY not in request:
         return response
     assert isinstance(response.body, bytes)
     end = len(response.body) - (2 if response.body.endswith(b"]") else 1)  # `POST /` answers a list of one object

@@ -26,29 +26,30 @@ from penstock.router.turns.asked import Asked, ask
 
 Keep = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 """Stores a response that has come to its end, and returns it as the client is told of it."""
-_NOT_ASKED = ("stream", "seed", "priority", "service_tier", "store")
-"""The fields that change nothing in an answer. One of the background is another one, for its events are others."""
+_NOT_ASKED = ("stream", "seed", "priority", "service_tier", "store", "background")
+"""The fields that change nothing in an answer."""
 
 
 def asked_of(
     asking: Asking, body: ResponseBody, before: Sequence[Item], wish: Wish, *, is_stream: bool
 ) -> AbstractAsyncContextManager[Asked]:
     """Holds the permit of a body, and reads it. The response tells of most of the body, so that its name, from which
-    its id follows, covers all of that."""
+    its id follows, covers nearly all of that."""
     told = body.model_dump(exclude_unset=True, exclude=set(_NOT_ASKED), by_alias=True)
     return ask(asking, lambda: turn_of(body, before, asking.service), wish, ("response", told), is_stream=is_stream)
 
 
-def id_of(identity: Identity) -> str:
-    """Returns the id of a response, which follows from its answer's name."""
-    return identity.openai_id("resp").replace("-", "_")
+def id_of(identity: Identity, is_background: bool) -> str:
+    """Returns the id of a response, which follows from its answer's name. One of the background is another response,
+    for its events are others."""
+    return identity.openai_id("resp", "background" * is_background).replace("-", "_")
 
 
 def begun(asked: Asked, body: ResponseBody, is_stored: bool, id: str | None = None, created_at: int | None = None
           ) -> dict[str, Any]:
     """Returns the response as it is told at its beginning; `id` and `created_at` are those of one that is known
     already."""
-    service, id = asked.asking.service, id or id_of(asked.identity)
+    service, id = asked.asking.service, id or id_of(asked.identity, bool(body.background))
     request_record.name_answer(id)
     model = service.info.model_id if body.model in (None, "tgi") else str(body.model)
     return response.begun(body, id, created_at or int(time.time()), model,

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from penstock.router.api.http.body import json_response, read_body
 from penstock.router.api.http.headers import wish_of
+from penstock.router.api.http.receipts import FIELD, is_deferred
 from penstock.router.api.openai.storage import check_metadata, store_if_any
 from penstock.router.api.responses import answering, keeping, stored
 from penstock.router.api.responses.bodies import AskingBody, Item, ResponseBody
@@ -34,7 +35,7 @@ async def create(request: web.Request) -> web.StreamResponse:
         before = await keeping.before(body, store, asking.service.limits)
         body = await keeping.resolved(body, store, asking.service.limits)
         if body.background:
-            queued = await _queued(asking, body, before, wish, store)
+            queued = await _queued(asking, body, before, wish, store, is_deferred(request))
             assert store is not None
             if body.stream:
                 return await stored.follow(request, store, queued.id, 0)
@@ -47,9 +48,10 @@ async def create(request: web.Request) -> web.StreamResponse:
 
 
 async def _queued(
-    asking: Asking, body: ResponseBody, before: Sequence[Item], wish: Wish, store: "Store | None"
+    asking: Asking, body: ResponseBody, before: Sequence[Item], wish: Wish, store: "Store | None", wants_receipt: bool
 ) -> StoredResponse:
-    """Returns a response that a router is going to make, once its body was checked. Raises RouterError."""
+    """Returns a response that a router is going to make, once its body was checked. If it `wants_receipt` it has an
+    empty field for it. Raises RouterError."""
     if store is None:
         raise ValidationError("`background` is for servers that keep responses, and this one does not: that takes "
                               "--data-dir or --database-url")
@@ -63,6 +65,8 @@ async def _queued(
         await validate(asked.spec, service.limits, service.tokenizer, identity.facts, service.grammars,
                        service.adapters, identity.seed_of(0), adapter=identity.adapter)
         begun = {**answering.begun(asked, body, is_stored=True), "status": ResponseStatus.QUEUED}
+        if wants_receipt:
+            begun[FIELD] = None
     queued = await store.responses.add(StoredResponse(
         begun["id"], begun["created_at"], ResponseStatus.QUEUED, body.previous_response_id, True,
         keeping.written(body), orjson.dumps(begun), len(keeping.written(body, {"input"})), str(identity.name)))

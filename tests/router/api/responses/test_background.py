@@ -3,10 +3,13 @@
 import asyncio
 from typing import Any
 
+import aiohttp
 import openai
 import pytest
 from sqlalchemy import update
 
+from penstock.bench.replay.asking import ask
+from penstock.bench.replay.recorded import recorded
 from penstock.router import leased_work
 from penstock.router.background import response_run
 from penstock.router.background.response_run import ResponseRun
@@ -48,6 +51,30 @@ async def test_a_stream_of_the_background(keeping: Keeping) -> None:
     assert order(events) == ORDER
     stored = await keeping.client.responses.retrieve(events[0]["response"]["id"])
     assert lasting(events[-1]["response"])["output"] == lasting(stored.model_dump(exclude_unset=True))["output"]
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_a_receipt_comes_with_the_end(keeping: Keeping, is_stream: bool) -> None:
+    """By it the response is asked for once more, and waited for."""
+    asked = {"background": True, "temperature": 0.9, "top_p": 0.95, "max_output_tokens": 5, "receipt": True}
+    if is_stream:
+        events = await stream(keeping.server, **asked)
+        begun, id = events[0]["response"], events[0]["response"]["id"]
+        assert events[-1]["type"] == "response.incomplete"
+    else:
+        response = await keeping.server.post(URL, {"model": "any", "input": "Hello", **asked})
+        begun = await response.json()
+        id = begun["id"]
+    assert begun["receipt"] is None
+    await keeping.ended(id)
+    made = await (await keeping.server.client.get(f"{URL}/{id}")).json()
+    receipt = made["receipt"]
+    assert receipt["tokens"]["output"] == made["usage"]["output_tokens"] == 5
+    assert is_stream is False or events[-1]["response"]["receipt"] == receipt
+    async with aiohttp.ClientSession() as session:
+        again = await ask(session, str(keeping.server.client.make_url("")).rstrip("/"), recorded(made))
+    assert not again.difference
+    assert b'"background":false' in again.answer
 
 
 @with_both
