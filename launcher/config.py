@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from penstock.launcher import log_level, without_effect
 from penstock.launcher.group_place import OPTIONS_OF_PLACE, GroupPlace
+from penstock.router.accounts.price_file import PriceFile
 from penstock.router.config import SECRETS, RouterConfig, RouterVariables
 from penstock.router.fleet.groups_spec import GroupsSpec
 from penstock.router.keys import Keys, check_key
@@ -136,6 +137,10 @@ def _check_access(config: LauncherConfig) -> None:
                               "batches are kept")
     _check_cache(config)
     _check_request_log(config)
+    if config.prices is not None:
+        if config.data_dir is None and config.database_url is None:
+            raise InvalidArgument("`prices` needs a `data_dir` or a `database_url`, where totals are kept")
+        PriceFile(config.prices).read()
     if config.allow_runtime_adapters and not keys:
         raise InvalidArgument("`allow_runtime_adapters` needs an `api_key`, or anybody could load adapters")
     if config.grpc_port is not None and not keys.are_ascii:

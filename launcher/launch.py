@@ -29,6 +29,7 @@ from penstock.router.config import ServedModel
 from penstock.router.models.orders import OrderPipe
 from penstock.router.notices import Notice, NoticePipe
 from penstock.system.arguments import InvalidArgument
+from penstock.system.settings import ServerSettings
 
 log = logging.getLogger(__name__)
 
@@ -60,8 +61,8 @@ def launch(models: ServedModels) -> int:
     """
     config = models.first
     ulimits.check(config)
-    if config.api_key_file is not None:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a router, which will read the file
+    if can_reload(config):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a router, which will read the files
     with ExitStack() as stack:
         listener = stack.enter_context(bind("port", config.hostname, config.port))
         if config.grpc_port is not None:
@@ -79,6 +80,11 @@ def launch(models: ServedModels) -> int:
                   for number, each in enumerate(found, 1)]
         check_memory(models, first, others)
         return asyncio.run(_supervise(models, first, others, listener))
+
+
+def can_reload(config: ServerSettings) -> bool:
+    """Tells whether there is a file that is read again on SIGHUP."""
+    return config.api_key_file is not None or config.prices is not None
 
 
 def check_memory(models: ServedModels, first: PlacedModel, others: Sequence[PlacedModel]) -> None:
@@ -126,7 +132,7 @@ async def _supervise(
                             first.adapters, **several),
             listener, notices, drain_timeout=config.graceful_termination_timeout,
             startup_timeout=config.startup_timeout, silence_limit=max(config.step_timeout, LEAST_SILENCE_SECONDS),
-            can_reload=config.api_key_file is not None)
+            can_reload=can_reload(config))
         return await Supervisor(group, routers).run()
 
 

@@ -75,8 +75,8 @@ async def serve(config: RouterConfig, tokenizer: Tokenizer) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    if config.api_key_file:
-        # The launcher passes SIGHUP on after the first sign. The keys are not read yet, so there is nothing to do.
+    if config.api_key_file or config.prices:
+        # The launcher passes SIGHUP on after the first sign. The files are not read yet, so there is nothing to do.
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: None)
     launcher = LauncherLink(config.notices_fd, stop)
     with giving_signs(config.signs_fd) as tell:

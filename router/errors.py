@@ -29,7 +29,7 @@
     ├── Overloaded             429  no permit is free
     ├── GenerationError        424  the request failed while it ran
     │   └── KilledGroup        424  it was given up, for the group died whenever it ran
-    ├── StoreFailure, SourceFailed, OutputRefused, ModelsFixed, StepFailed, StepRefused  are in `errors` of their rooms
+    ├── StoreFailure, SourceFailed, OutputRefused, ModelsFixed, StepFailed, BudgetSpent  are in `errors` of their rooms
     ├── Unhealthy              503  no group can answer
     └── Dropped                499  the client left before its answers had ended
 
@@ -51,7 +51,7 @@ class RouterError(Exception):
     error_type: ClassVar[str] = "internal"
     metric: ClassVar[str] = "generation"
     """The value of the `err` label of `tgi_request_failure`."""
-    retry_after: ClassVar[int | None] = None
+    retry_after: int | None = None
     """The seconds after which to try again, where that may help."""
     headers: Mapping[str, str] = {}
     """Those that the error's status asks for."""

@@ -40,6 +40,11 @@ class Keys:
         """Whether gRPC can send all of them."""
         return all(key.isascii() for key in self._keys)
 
+    @property
+    def names(self) -> set[str]:
+        """The names of all of them."""
+        return {*self._keys.values()}
+
     def name_of(self, key: str) -> str | None:
         """Returns the name of a key that is one of these; how long it takes reveals nothing of them but their
         number."""

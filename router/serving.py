@@ -20,6 +20,7 @@ from penstock.router.api.http.site import Site
 from penstock.router.api.route_table import vertex_routes
 from penstock.router.app import make_app, make_runner
 from penstock.router.config import RouterConfig
+from penstock.router.generation.accounting import Accounting
 from penstock.router.generation.service import Service
 from penstock.router.generation.services import Services
 from penstock.router.generation.tasks import reranks, routes_of
@@ -52,12 +53,12 @@ async def answer(
     """Answers clients until `stop` is set, then lets running requests finish; those left after the time for that
     fail."""
     access = Access(Keys(config.api_key, config.api_key_file), Keys(config.metrics_key), config.cors_allow_origin)
-    if config.api_key_file:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, access.api_keys)
+    _reload_on_sighup(config, access.api_keys, None)
     ssl_context = tls.server_context(config)
     store = await open_store(config)
     around = await open_around(config, store, service.metrics, has_keys=bool(access.api_keys))
     service = replace(service, around=around)
+    _reload_on_sighup(config, access.api_keys, around.accounting)
     with _tracing(config) as tracing:
         services = services_of(config, service)
         pipelines = await Pipelines.opened(config.pipelines, services)
@@ -122,11 +123,29 @@ def _give_up(services: Services) -> None:
         service.engine.give_up()
 
 
-def _reload(keys: Keys) -> None:
+def _reload_on_sighup(config: RouterConfig, keys: Keys, accounting: Accounting | None) -> None:
+    """Has SIGHUP read the files again of which there are any."""
+    names = {config.name, *(other.config.name for other in config.others), *(each.name for each in config.elsewhere)}
+    if accounting is not None:
+        accounting.tell_unknown(keys.names, names)
+
+    def reload() -> None:
+        if config.api_key_file:
+            _reload("API keys", lambda: f"there are {keys.reload()} API keys now")
+        if accounting is not None:
+            _reload("prices", accounting.reload)
+            accounting.tell_unknown(keys.names, names)
+
+    if config.api_key_file or accounting is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
+
+
+def _reload(what: str, read: Callable[[], str]) -> None:
+    """Reads a file again, and logs what `read` says of it; one that is wrong changes nothing."""
     try:
-        log.info("SIGHUP: there are %d API keys now", keys.reload())
+        log.info("SIGHUP: %s", read())
     except InvalidArgument as error:
-        log.error("SIGHUP: the API keys stay as they were: %s", error)
+        log.error("SIGHUP: the %s stay as they were: %s", what, error)
 
 
 @contextmanager

@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING
 
 from penstock.router.checks.checker import Checker
 from penstock.router.config import RouterConfig
+from penstock.router.generation.accounting import Accounting
 from penstock.router.generation.around import Around
 from penstock.router.journal.form import Form
 from penstock.router.journal.journal import Journal
 from penstock.router.journal.places import InFile, Place
 from penstock.router.journal.redaction import Redaction
+from penstock.router.journal.several import Several
 from penstock.router.metrics.caches import CacheMetrics
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.response_cache.backend import Backend, Bounds
@@ -28,9 +30,12 @@ IN_STORE = ("sqlite", "postgresql")
 async def open_around(config: RouterConfig, store: "Store | None", metrics: Metrics, has_keys: bool) -> Around:
     """Returns the parts that are asked for, whose series are in `metrics`. Where the server `has_keys` each has kept
     answers of its own, unless they are to be shared. Raises InvalidArgument."""
-    return Around(_cache(config, store, metrics, has_keys), _journal(config, store, metrics),
-                  None if config.output_checks is None else await Checker.opened(config.output_checks, metrics.checks),
-                  signer=None if config.receipt_key is None else _signer(config.receipt_key))
+    checker = None if config.output_checks is None else await Checker.opened(config.output_checks, metrics.checks)
+    signer = None if config.receipt_key is None else _signer(config.receipt_key)
+    accounting = await _accounting(config, store, metrics)
+    journals = [each for each in (_journal(config, store, metrics), accounting) if each is not None]
+    return Around(_cache(config, store, metrics, has_keys), Several(journals) if journals else None, checker,
+                  signer=signer, accounting=accounting)
 
 
 def _signer(file: Path) -> "Signer":
@@ -57,6 +62,13 @@ def _journal(config: RouterConfig, store: "Store | None", metrics: Metrics) -> J
         return None
     form = Form(config.request_log_content, Redaction(config.request_log_redact))
     return Journal(_place(config.request_log, config, store), form, metrics.journal, config.request_log_sample)
+
+
+async def _accounting(config: RouterConfig, store: "Store | None", metrics: Metrics) -> Accounting | None:
+    if config.prices is None:
+        return None
+    assert store is not None
+    return await Accounting.opened(config.prices, store.usage, metrics.accounts)
 
 
 def _place(name: str, config: RouterConfig, store: "Store | None") -> Place:

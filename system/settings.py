@@ -259,6 +259,10 @@ class ServerSettings:
     receipt_key: Annotated[Path | None, Setting(
         SERVER, "Penstock: private key of Ed25519 in PEM, by which receipts of answers are signed, so that clients can "
         "check who has answered.", type=File)] = None
+    prices: Annotated[Path | None, Setting(
+        SERVER, "Penstock: YAML file of prices and budgets, by which the use of each key is priced, added up and "
+        "bounded. SIGHUP has it read again. Needs --data-dir or --database-url, where totals are kept.",
+        type=File)] = None
     output_checks: Annotated[Path | None, Setting(
         SERVER, "Penstock: YAML file of checks that each answer must pass before its client gets it: patterns, words, "
         "a JSON schema, Python functions. An answer that fails is made anew, or refused with 422.", type=File)] = None
@@ -276,8 +280,9 @@ class ServerSettings:
     api_key_file: Annotated[Path | None, Setting(
         ACCESS, "Penstock: file of more such keys, one a line. SIGHUP has it read again.", type=File)] = None
     metrics_key: Annotated[tuple[str, ...], Setting(
-        ACCESS, "Penstock: key that clients must send for /metrics, /info and /docs; an API key will do, too. Can be "
-        "given more than once. Default: these routes need no key.", type=Line(), show_default=False,
+        ACCESS, "Penstock: key that clients must send for /metrics, /info and /docs; an API key will do, too. It shows "
+        "the /v1/usage of all keys. Can be given more than once. Default: these routes need no key.",
+        type=Line(), show_default=False,
         )] = field(default=(), repr=False)
     allow_runtime_adapters: Annotated[bool, Setting(
         ACCESS, "Penstock: let clients load and unload adapters, from directories of the server, by vLLM's "

@@ -21,6 +21,7 @@ from penstock.router.api.openai.storage import (
 from penstock.router.api.openai.upload import PURPOSE
 from penstock.router.api.whole_answers import ROUTES
 from penstock.router.errors import ValidationError
+from penstock.router.generation import request_record
 from penstock.router.shapes import Body
 from penstock.router.store.records import BatchStatus, StoredBatch
 
@@ -129,7 +130,8 @@ async def create(request: web.Request) -> web.Response:
     if file.purpose != PURPOSE:
         raise ValidationError(f"`input_file_id` must name a file whose purpose is {PURPOSE}. Given: {file.purpose}")
     batch = await store.batches.add(
-        body.endpoint, file.id, body.completion_window, seconds, body.metadata, output_seconds)
+        body.endpoint, file.id, body.completion_window, seconds, body.metadata, output_seconds,
+        request_record.current().key)
     return json_response(_described(batch))
 
 

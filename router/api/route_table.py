@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from penstock.router.api import usage
 from penstock.router.api.clouds import pooling, sagemaker, vertex
 from penstock.router.api.http import receipts
 from penstock.router.api.http.access import ANYBODY, Access
@@ -154,6 +155,15 @@ _TEXT_ROUTES = (
           {200: Reply("The prompt and its tokens.", {JSON: tgi.ChatTokens}), **SPLITTING}, ChatBody, is_costly=True,
           tag=_TGI),
 )
+_USAGE = Route(
+    "GET", "/v1/usage", usage.usage, "Gives what a key has used and what that costs, by day and model.",
+    dict(sorted(refusing({
+        200: Reply("The totals, and the key's budget.", {JSON: usage.UsagePage}),
+        **{status: OPENAI_READING[status] for status in (401, 500)},
+        400: Reply("A parameter is unknown, or its value breaks a rule."),
+        501: Reply("The server keeps no accounts: it has no --prices."),
+        503: Reply("The database can't be reached now.", headers=LATER)}).items())),
+    query=usage.QUERY, is_costly=True, is_private=True, tag=_OPERATION)
 _STATE_ROUTES = (
     shared(_private("/info", info.info, "Describes the model and the limits of a request.",
                     Reply("The model, the limits, and how numbers are computed.", {JSON: tgi.Info}), _TGI),
@@ -161,6 +171,7 @@ _STATE_ROUTES = (
     *MODEL_ROUTES,
     _private("/metrics", info.metrics, "Gives the server's metrics, for Prometheus.",
              Reply("The metrics in Prometheus's text format.", {TEXT: str})),
+    _USAGE,
     _open("/", for_browsers(health.health), "Gives browsers a page to try the model; answers others as `/health` does.",
           {**_HEALTH, 200: Reply("The page; or an empty body, which means that requests are taken.")}),
     _open("/receipt-key", receipts.public_key, "Gives the key by which signatures of receipts are checked.",

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from penstock.router.batches.answers import answer_patiently
@@ -47,6 +48,7 @@ class BatchRun:
         self._lease = lease
         self._window = window
         self._metrics = metrics
+        self._api_key: str | None = None
         self._reading: asyncio.Task[None] | None = None
         self._asking: dict[asyncio.Task[AnsweredLine], int] = {}
         """The lines that are asked, and what each takes of the window."""
@@ -112,6 +114,7 @@ class BatchRun:
     async def _answer_lines(self, batch: StoredBatch) -> StoredBatch:
         """Answers all lines that have no answer yet, until the batch is cancelled or expires. Returns the batch, in
         which all answers are stored."""
+        self._api_key = batch.api_key
         self._reading = asyncio.create_task(self._read(batch), name="reading a batch")
         self._reading.add_done_callback(self._hasten)
         try:
@@ -220,4 +223,4 @@ class BatchRun:
         self._hasten(task)
 
     async def _answer(self, line: Line) -> AnsweredLine:
-        return (await answer_patiently(self._services, line)).to_store(line.number)
+        return (await answer_patiently(self._services, replace(line, api_key=self._api_key))).to_store(line.number)

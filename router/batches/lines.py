@@ -29,12 +29,14 @@ class RawLine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A request of a batch. `body` is an object whose fields nobody has looked at yet."""
+    """A request of a batch. `body` is an object whose fields nobody has looked at yet, and `api_key` the name of the
+    key of the batch."""
 
     number: int
     custom_id: str
     url: str
     body: dict[str, Any]
+    api_key: str | None = None
 
 
 class LineError(ValueError):

@@ -4,6 +4,8 @@ import time
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from penstock.router.foreign.told_tokens import NONE, ToldTokens
+
 
 class Outcome(StrEnum):
     ANSWERED = "answered"
@@ -31,6 +33,8 @@ class Attempt:
     outcome: Outcome = Outcome.LEFT
     began_at: float = field(default_factory=time.monotonic)
     ended_at: float = 0.0
+    tokens: ToldTokens = NONE
+    """Those of which the answer has told."""
 
     def end(self, outcome: Outcome) -> None:
         """Notes its outcome, now."""

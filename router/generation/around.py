@@ -7,6 +7,7 @@ from penstock.router.checks.checker import Checker
 from penstock.router.engine.any_engine import AnyEngine
 from penstock.router.engine.request import Request
 from penstock.router.generation import request_record
+from penstock.router.generation.accounting import Accounting
 from penstock.router.generation.piped import After
 from penstock.router.generation.request_record import Journal, RequestRecord
 from penstock.router.generation.signer import Signer
@@ -28,6 +29,8 @@ class Around:
     """The steps of the pipeline that one request asks, behind its answer."""
     signer: Signer | None = None
     """Signs the receipts of answers."""
+    accounting: Accounting | None = None
+    """Refuses those who have spent their budget; it is one of the journals, too."""
 
     async def close(self) -> None:
         """Ends all that the parts have begun."""

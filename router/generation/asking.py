@@ -28,6 +28,13 @@ class Asking:
 
     def __enter__(self) -> Self:
         self.service.metrics.requested()
+        accounting = self.service.around.accounting
+        try:
+            if accounting is not None:
+                accounting.admit(request_record.current())
+        except RouterError as error:
+            self.failed(error)
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:

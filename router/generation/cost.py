@@ -1,10 +1,10 @@
 """The cost of a request: tokens by their kind, time of the groups and of their memory, and waiting."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from penstock.router.generation.request_record import RequestRecord
+from penstock.router.generation.request_record import AnyStream, RequestRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,28 @@ class Cost:
     waits: Mapping[str, float] = field(default_factory=dict)
     """The seconds that were waited, by what for; of several answers the sum."""
 
+    @property
+    def step_us(self) -> int:
+        """The share of the time of steps in whole microseconds."""
+        return int(self.step_seconds * 1e6)
+
+    @property
+    def kv_token_ms(self) -> int:
+        """The time for which keys and values were held, times their tokens, in whole milliseconds."""
+        return int(self.kv_token_seconds * 1000)
+
     @classmethod
     def of(cls, record: RequestRecord) -> Self:
         """Adds up the cost of a request up to now."""
-        streams, firsts, waits = record.streams, record.first_streams, {**record.waits}
+        return cls.of_streams(record.streams, record.first_streams, record.waits)
+
+    @classmethod
+    def of_streams(
+        cls, streams: Sequence[AnyStream], firsts: Sequence[AnyStream], waited: Mapping[str, float]
+    ) -> Self:
+        """Adds up the cost of answers, of which `firsts` are the first to each prompt, and of what was `waited` for
+        before the engine had them."""
+        waits = {**waited}
         for stream in streams:
             for cause, seconds in stream.usage.waits.items():
                 waits[str(cause)] = waits.get(cause, 0.0) + seconds  # JSON takes no words of an enum as names

@@ -35,7 +35,7 @@ def receipt_of(record: RequestRecord, id: str, path: str, body: str) -> dict[str
         "answers": [_answer(stream) for stream in record.streams if isinstance(stream, Stream)],
         "tokens": {name: getattr(cost, f"{name}_tokens") for name in _TOKENS},
         "total_us": _micros((record.ended_at or time.monotonic()) - record.received_at),
-        "step_us": _micros(cost.step_seconds), "kv_token_ms": int(cost.kv_token_seconds * 1000),
+        "step_us": cost.step_us, "kv_token_ms": cost.kv_token_ms,
         "energy_uj": None if cost.energy_uj is None else int(cost.energy_uj),
         "waits_us": {cause: _micros(seconds) for cause, seconds in cost.waits.items()},
     }

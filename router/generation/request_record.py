@@ -47,14 +47,15 @@ class RequestRecord:
 
     `operation` is the name that the semantic conventions for generative AI have for what is asked, `model` the one that
     was asked for, `key` the name of the key that its client bears, if it needs one, and `owner` a digest of that key;
-    None if it needs none, or comes from the server itself; `grants` tell what that key grants. `cache_control` is the
-    client's header of this name, and `cache` says whether the answers were kept from before, if they may be. The `body`
-    of HTTP is there if the record `keeps_body`. `at` is when the request came, in seconds since 1970. `findings` are
-    those of checks, each with the index of the answer and the name of the check. `context` names the request's span as
-    in `Trace`, if it is traced. `answer_id` is the id that the client knows the answers by. There is one of
-    `generations`, or for some routes several, or none if the request got not so far, or went to servers elsewhere by
-    `attempts`; `steps` are those of pipelines. `waits` are the seconds for which it waited before the engine had it, by
-    what for. `error` is the first thing that went wrong. Times are of `time.monotonic`.
+    None if it needs none, or comes from the server itself; `grants` tell what that key grants, and it `is_admitted`
+    once it is known that there is something left of its budget. `cache_control` is the client's header of this name,
+    and `cache` says whether the answers were kept from before, if they may be. The `body` of HTTP is there if the
+    record `keeps_body`. `at` is when the request came, in seconds since 1970. `findings` are those of checks, each with
+    the index of the answer and the name of the check. `context` names the request's span as in `Trace`, if it is
+    traced. `answer_id` is the id that the client knows the answers by. There is one of `generations`, or for some
+    routes several, or none if the request got not so far, or went to servers elsewhere by `attempts`; `steps` are those
+    of pipelines. `waits` are the seconds for which it waited before the engine had it, by what for. `error` is the
+    first thing that went wrong. Times are of `time.monotonic`.
     """
 
     def __init__(self, route: str) -> None:
@@ -68,6 +69,7 @@ class RequestRecord:
         self.grants: Grants = NOTHING
         self.cache_control = ""
         self.cache = ""
+        self.is_admitted = False
         self.keeps_body = False
         self.body: bytes | None = None
         self.findings: list[tuple[int, str, str]] = []
@@ -88,13 +90,7 @@ class RequestRecord:
     @property
     def first_streams(self) -> list[AnyStream]:
         """The stream of the first answer to each prompt."""
-        firsts = []
-        for generation in self.generations:
-            index = 0
-            for spec in generation.specs if generation.streams else ():
-                firsts.append(generation.streams[index])
-                index += spec.num_answers
-        return firsts
+        return [stream for generation in self.generations for stream in generation.first_streams]
 
     def begin(self, specs: Sequence[AnySpec], is_stream: bool) -> "Generation":
         """Notes that answers are asked for, and returns what is remembered of them."""
@@ -142,6 +138,15 @@ class Generation:
         self.checked_at: float | None = None
         self.streams: tuple[AnyStream, ...] = ()
         self._context = context
+
+    @property
+    def first_streams(self) -> list[AnyStream]:
+        """The stream of the first answer to each prompt."""
+        firsts, index = [], 0
+        for spec in self.specs if self.streams else ():
+            firsts.append(self.streams[index])
+            index += spec.num_answers
+        return firsts
 
     def followed(self, request: Request) -> Request:
         """Returns the request, with a trace in which the engine notes what happens to it if it is traced."""

@@ -1,2 +1,2 @@
-"""The series that Prometheus reads; may import contract, errors, limits, scheduling, store, system.release and
-versions."""
+"""The series that Prometheus reads; may import accounts, contract, errors, limits, scheduling, store, system.release
+and versions."""

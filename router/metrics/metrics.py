@@ -25,6 +25,7 @@ from penstock.contract.step_result import StepResult
 from penstock.router.errors import RouterError
 from penstock.router.limits import Limits
 from penstock.router.metrics import exposition
+from penstock.router.metrics.accounts import AccountMetrics
 from penstock.router.metrics.adapters import AdapterMetrics
 from penstock.router.metrics.batches import BatchMetrics
 from penstock.router.metrics.caches import CacheMetrics
@@ -92,6 +93,7 @@ class Metrics:
         self._define_steps()
         self._define_batches(limits)
         self._define_memory()
+        self.accounts = AccountMetrics(self._registry)
         self.adapters = AdapterMetrics(self._registry, _DURATIONS)
         self.batches = BatchMetrics(self._registry)
         self.cache = CacheMetrics(self._registry)

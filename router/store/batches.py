@@ -29,9 +29,10 @@ class Batches:
 
     async def add(
         self, endpoint: str, input_file_id: str, completion_window: str, seconds: int,
-        metadata: Mapping[str, str] | None, output_seconds: int | None,
+        metadata: Mapping[str, str] | None, output_seconds: int | None, api_key: str | None = None,
     ) -> StoredBatch:
-        """Adds a batch, which expires after so many seconds. Raises NotStored if its file is gone."""
+        """Adds a batch, which expires after so many seconds, and has the name of its maker's key. Raises NotStored if
+        its file is gone."""
         now = time.time()
         values = {
             "id": f"batch_{secrets.token_hex(16)}", "created_at": int(now * 1e6), "endpoint": endpoint,
@@ -39,7 +40,7 @@ class Batches:
             "metadata": None if metadata is None else json.dumps(dict(metadata)), "output_seconds": output_seconds,
             "status": BatchStatus.VALIDATING, "expires_at": int(now) + seconds, "total": 0, "completed": 0,
             "failed": 0, "input_tokens": 0, "cached_tokens": 0, "output_tokens": 0, "reasoning_tokens": 0,
-            "lease_faults": 0}
+            "lease_faults": 0, "api_key": api_key}
         async with self._database.writing() as connection:
             await keep(connection, input_file_id, "input_file_id")
             row = (await connection.execute(insert(BATCHES).values(values).returning(BATCHES))).one()

@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Self
 
-from sqlalchemy import ColumnElement, literal_column
+from sqlalchemy import ColumnElement, Table, literal_column
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as NoConnectionFree
@@ -101,6 +102,10 @@ class Database:
         await self._check()
         async with self._telling_failures(), self._in_turn(), self._begun(NEEDS_WRITING) as connection:
             yield connection
+
+    def inserting(self, table: Table) -> postgresql.Insert | sqlite.Insert:
+        """Returns an insertion that may change a row which is there, for which each kind has its own way."""
+        return sqlite.insert(table) if self._is_sqlite else postgresql.insert(table)
 
     async def close(self) -> None:
         """Ends the connections."""

@@ -1,16 +1,12 @@
 """Answers that are kept in the database for equal requests."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from sqlalchemy import Table, delete, func, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import delete, func, select
 
 from penstock.router.store.database import Database
 from penstock.router.store.tables import KEPT_ANSWERS as KEPT
 
-_INSERTS: Mapping[str, Callable[[Table], postgresql.Insert | sqlite.Insert]] = {
-    "sqlite": sqlite.insert, "postgresql": postgresql.insert}
-"""By kind of database, since each has its own way to insert or renew."""
 SWEPT = 1000
 """How many answers are deleted at once."""
 
@@ -35,7 +31,7 @@ class KeptAnswers:
 
     async def keep(self, contents: Mapping[bytes, bytes]) -> None:
         """Keeps answers, in place of those that had their keys. Raises StoreUnavailable or StoreFull."""
-        insert = _INSERTS[self._database.kind](KEPT).values(kept_at=self._database.clock)
+        insert = self._database.inserting(KEPT).values(kept_at=self._database.clock)
         new = {name: insert.excluded[name] for name in ("kept_at", "bytes", "content")}
         async with self._database.writing() as connection:
             await connection.execute(insert.on_conflict_do_update(index_elements=[KEPT.c.key], set_=new), [

@@ -70,6 +70,8 @@ class StoredBatch:
     cached_tokens: int
     output_tokens: int
     reasoning_tokens: int
+    api_key: str | None
+    """The name of the key of whoever has made it."""
 
 
 class ResponseStatus(enum.StrEnum):
@@ -110,6 +112,8 @@ class StoredResponse:
     item_bytes: int
     answer_name: str
     num_events: int = 0
+    api_key: str | None = None
+    """The name of the key of whoever has asked for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ class Responses:
             "previous_id": response.previous_id, "is_background": response.is_background,
             "request": response.request, "response": response.response,
             "item_bytes": response.item_bytes, "answer_name": response.answer_name,
-            "num_events": 0, "lease_faults": 0}
+            "num_events": 0, "lease_faults": 0, "api_key": response.api_key}
         try:
             async with self._database.writing() as connection:
                 await connection.execute(delete(RESPONSE_EVENTS).where(RESPONSE_EVENTS.c.response_id.in_(void)))
@@ -166,4 +166,4 @@ def _there() -> Select[Any]:
 def stored(row: Row[Any]) -> StoredResponse:
     """Returns the response that a row is."""
     return StoredResponse(row.id, row.created_at, ResponseStatus(row.status), row.previous_id, row.is_background,
-                          row.request, row.response, row.item_bytes, row.answer_name, row.num_events)
+                          row.request, row.response, row.item_bytes, row.answer_name, row.num_events, row.api_key)

@@ -1,4 +1,4 @@
-"""The store: files, batches and responses in one database."""
+"""The store: files, batches, responses and totals of use in one database."""
 
 import asyncio
 import logging
@@ -8,6 +8,7 @@ from penstock.router.store.database import Database
 from penstock.router.store.errors import StoreFailure
 from penstock.router.store.files import Files
 from penstock.router.store.responses import Responses
+from penstock.router.store.usage import UsageTable
 
 log = logging.getLogger(__name__)
 
@@ -16,13 +17,14 @@ SWEEP_SECONDS = 60.0
 
 
 class Store:
-    """Files, batches and responses that outlive the router."""
+    """Files, batches, responses and totals of use that outlive the router."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
         self.files = Files(database)
         self.batches = Batches(database)
         self.responses = Responses(database)
+        self.usage = UsageTable(database)
 
     async def keep_swept(self) -> None:
         """Deletes files and responses that have expired and lines of batches that have ended, which may take long,
@@ -32,6 +34,7 @@ class Store:
                 await self.files.sweep()
                 await self.batches.sweep()
                 await self.responses.sweep()
+                await self.usage.sweep()
             except StoreFailure:  # which the database has told
                 pass
             except Exception:

@@ -71,6 +71,7 @@ BATCHES = Table(
     Column("lease_owner", Text),
     Column("lease_until", Float(53)),
     Column("lease_faults", Integer, nullable=False),
+    Column("api_key", Text),  # its name
     Index("batches_in_order", "created_at", "id"),
     Index("batches_by_status", "status"),
 )
@@ -107,6 +108,7 @@ RESPONSES = Table(
     Column("lease_owner", Text),
     Column("lease_until", Float(53)),
     Column("lease_faults", Integer, nullable=False),
+    Column("api_key", Text),  # its name
     Index("responses_by_expiry", "expires_at"),
     Index("responses_by_status", "status"),
 )
@@ -144,3 +146,32 @@ REQUEST_LOG = Table(
     Index("request_log_by_id", "id"),
 )
 """The records of requests; an id that a client gives may come twice."""
+
+USE = Table(
+    "usage", METADATA,
+    Column("day", Text, primary_key=True),  # as 2026-11-29, by UTC
+    Column("api_key", Text, primary_key=True),  # its name; empty without one
+    Column("model", Text, primary_key=True),
+    Column("currency", Text, primary_key=True),
+    Column("requests", BigInteger, nullable=False),
+    Column("input_tokens", BigInteger, nullable=False),
+    Column("computed_tokens", BigInteger, nullable=False),
+    Column("cached_tokens", BigInteger, nullable=False),
+    Column("replayed_tokens", BigInteger, nullable=False),
+    Column("drafted_tokens", BigInteger, nullable=False),
+    Column("accepted_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("kept_tokens", BigInteger, nullable=False),
+    Column("step_us", BigInteger, nullable=False),
+    Column("kv_token_ms", BigInteger, nullable=False),
+    Column("nanos", BigInteger, nullable=False),  # billionths of the currency
+)
+"""The use that requests have made of models."""
+
+USE_WRITERS = Table(
+    "usage_writers", METADATA,
+    Column("writer", Text, primary_key=True),
+    Column("number", BigInteger, nullable=False),
+    Column("written_at", Float(53), nullable=False),  # by the database's clock
+)
+"""The last part of its use that each process has added, so that none is added twice."""

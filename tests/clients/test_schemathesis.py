@@ -68,7 +68,9 @@ def answered(metrics: str, paths: set[str]) -> set[str]:
 def test_every_answer_is_one_that_the_document_knows(tmp_path: Path, every_case: bool) -> None:
     """The routes that change adapters, or take models away, are refused by a server without an API key, and nobody
     guesses the name of a model, a batch or a response."""
+    (tmp_path / "prices.yaml").write_text("currency: USD\n")
     with serve(tmp_path, "--max-total-tokens", "40", "--data-dir", str(tmp_path / "data"),
+               "--prices", str(tmp_path / "prices.yaml"),
                "--receipt-key", str(make_key(tmp_path / "key.pem"))) as server:
         metrics = check(server, tmp_path, PARTS, every_case)
     paths = {route.canonical for route in routes("1") if route.tag} - POOLING - KSERVE

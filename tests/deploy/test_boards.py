@@ -9,6 +9,7 @@ from collections import defaultdict
 import pytest
 import yaml
 
+from penstock.router.accounts.use import Account, Use
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.metrics.processes import Processes
 from penstock.router.scheduling.occupancy import Occupancy
@@ -32,6 +33,8 @@ def exposed() -> dict[str, Labels]:
     metrics.groups.states({"serving": 1})
     metrics.occupancy("a", Occupancy())
     metrics.checks.knows(["a"])
+    metrics.accounts.used(Account("2026-11-29", "a", "m", "USD"), Use(1, output_tokens=1, nanos=1))
+    metrics.accounts.refused("a")
     series: dict[str, Labels] = {"up": {}}
     for line in metrics.exposition().decode().splitlines():
         if not line.startswith("#"):

@@ -34,7 +34,7 @@ FENCED = re.compile(r"^(?P<fence>`{3,})(?P<language>.*)\n(?P<snippet>(?s:.*?))^(
 NOT_RUN = {
     "apt-get": "changes the machine",
     "cd": "goes where another program, below, is called",
-    "curl": "asks for what this server does not have: adapters, an answer's id, another port",
+    "curl": "asks for what this server does not have: adapters, accounts, an answer's id, another port",
     "docker": "needs a container engine; tests/deploy/containers runs images",
     "git": "needs an address of the repository",
     "helm": "needs a cluster; tests/deploy renders the chart",

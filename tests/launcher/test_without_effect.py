@@ -103,6 +103,7 @@ SERVE: dict[str, Acts] = OF_MODEL | TLS | dict.fromkeys((
     **{f"request_log_{name}": Idle(f"--request-log-{name} {value}", TOLD.format(f"request-log-{name}") +
                                    "no records are written without --request-log")
        for name, value in (("content", "none"), ("redact", "x"), ("sample", "0.5"), ("rotate", "1MB"))},
+    "prices": Idle("--prices /a", "`prices` needs a `data_dir` or a `database_url`, where totals are kept"),
     "max_input_length": Idle("--max-input-length 5 --max-input-tokens 5", "Please define only `max_input_tokens`"),
     "max_adapter_memory": Idle("--max-adapter-memory 1GiB", TOLD.format("max-adapter-memory") +
                                "there are no adapters without --lora-adapters or --allow-runtime-adapters"),

@@ -198,6 +198,17 @@ ROWS: dict[str, list[Panel]] = {
                   (rate("penstock_request_log_records_total", by="outcome"), "{{outcome}}")]),
         Panel("Failures of the log of requests", "Writes that have failed, which are tried again: the place is away, "
               "or is full.", "short", [(growth("penstock_request_log_failures_total"), "{{instance}}")]),
+        Panel("Requests of keys", "By the name of the key: those that were answered, and those that were refused, for "
+              "its budget is spent.", "reqps", [
+                  (rate("penstock_usage_requests_total", by="key"), "{{key}}"),
+                  (rate("penstock_budget_refusals_total", by="key"), "refused, {{key}}")]),
+        Panel("Use of keys", "Tokens by key and kind, and the share of the time of the model's steps.", "short", [
+            (rate("penstock_usage_tokens_total", by="key, kind"), "{{kind}}, {{key}}"),
+            (rate("penstock_usage_step_seconds_total", by="key"), "steps, {{key}}")]),
+        Panel("Cost", "The cost of requests an hour, by key and currency.", "short", [
+            (f"3600 * {rate('penstock_usage_cost_total', by='key, currency')}", "{{currency}}, {{key}}")]),
+        Panel("Failures of accounts", "Writes of use that have failed, which are tried again: the database is away, or "
+              "is full.", "short", [(growth("penstock_usage_failures_total"), "{{instance}}")]),
         Panel("Answers that were checked", "Those that have passed, have failed a check or could not be checked, and "
               "those that were made anew.", "reqps", [
                   (rate("penstock_checked_answers_total", by="outcome"), "{{outcome}}"),

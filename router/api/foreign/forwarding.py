@@ -23,6 +23,7 @@ from penstock.router.errors import Dropped, RouterError
 from penstock.router.foreign.answer import Answer
 from penstock.router.foreign.attempt import Outcome
 from penstock.router.foreign.model import PATHS, ForeignModel
+from penstock.router.foreign.told_tokens import of_answer, of_events
 from penstock.router.generation import request_record
 from penstock.router.generation.identity import REPEAT, RESUME
 from penstock.router.generation.services import COUNTS, SERVICES, chosen_of, elsewhere_of, first_of, has_steps_behind
@@ -65,6 +66,8 @@ async def forward(request: web.Request, content: Any, model: ForeignModel, path:
     """Passes a request on, and its answer back."""
     request[COUNTS] = model.metrics
     record = request_record.current()
+    if (accounting := first_of(request).around.accounting) is not None:
+        accounting.admit(record)
     if path not in model.paths:
         raise model.refusal
     if _names_model(path) and isinstance(content, dict):
@@ -82,6 +85,7 @@ async def _pass_back(request: web.Request, answer: Answer, path: str) -> web.Str
     if answer.is_stream:
         return await _pass_events(request, answer, headers, _style(request, path))
     if answer.is_whole:
+        answer.attempt.tokens = of_answer(answer.first, answer.headers)
         return web.Response(status=answer.status, body=answer.first, headers=headers)
     response = web.StreamResponse(status=answer.status, headers=headers)
     return await send_parts(request, response, answer.parts(), UNREAD_SECONDS)
@@ -97,6 +101,7 @@ async def _pass_events(
             async with writer:
                 try:
                     async for events in whole_events(parts):
+                        answer.attempt.tokens = of_events(events, answer.attempt.tokens)
                         await writer.pass_on(events)
                 except RouterError as error:
                     await writer.fail(to_router_error(error), style)

@@ -50,6 +50,12 @@ class Access:
             keys.name_of(key) is not None for keys in (self.metrics_keys, self.api_keys)
             for key in (_bearer(authorization), alone))
 
+    def may_see_use(self, authorization: str, alone: str = "") -> bool:
+        """Tells whether this header, or a key that came alone, has an API key, for its own use, or a key for the
+        server's state, for that of all. The request's record gets the name of an API key."""
+        return (bool(self.api_keys) and self.may_generate(authorization, alone)) or (
+            bool(self.metrics_keys) and self.may_read_state(authorization, alone))
+
     def is_foreign_page(self, request: web.Request) -> bool:
         """Tells whether a page of another site asks, where neither keys nor the list of origins say that it may.
         Browsers name the site, and keep no page from sending a form, whatever they are told of origins."""

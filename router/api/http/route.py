@@ -48,7 +48,7 @@ class Route:
     is_costly: bool = False
     """Whether it takes an API key."""
     is_private: bool = False
-    """Whether it takes the key of the server's state, if there is one."""
+    """Whether it takes the key of the server's state, if there is one; a costly one takes that, or an API key."""
     tag: str = ""
     """The heading under which the OpenAPI document has it; it does not have a route without one."""
 
@@ -60,6 +60,8 @@ class Route:
 
 def admission(route: Route, access: Access) -> Admission | None:
     """Returns the check of the route's users, or None if anybody may use it."""
+    if route.is_costly and route.is_private:
+        return access.may_see_use if access.api_keys or access.metrics_keys else None
     if route.is_costly and access.api_keys:
         return access.may_generate
     return access.may_read_state if route.is_private and access.metrics_keys else None

@@ -69,7 +69,8 @@ async def _queued(
             begun[FIELD] = None
     queued = await store.responses.add(StoredResponse(
         begun["id"], begun["created_at"], ResponseStatus.QUEUED, body.previous_response_id, True,
-        keeping.written(body), orjson.dumps(begun), len(keeping.written(body, {"input"})), str(identity.name)))
+        keeping.written(body), orjson.dumps(begun), len(keeping.written(body, {"input"})), str(identity.name),
+        api_key=request_record.current().key))
     asking.succeeded()
     return queued
 

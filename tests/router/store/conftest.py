@@ -21,7 +21,7 @@ async def database(request: pytest.FixtureRequest, tmp_path: Path, sqlite_folder
     await database.prepare()
     if request.param == "postgresql":
         async with database.writing() as connection:
-            await connection.execute(text("TRUNCATE files, batches, responses CASCADE"))
+            await connection.execute(text("TRUNCATE files, batches, responses, usage, usage_writers CASCADE"))
     yield database
     await database.close()
 

@@ -88,13 +88,13 @@ async def test_a_newer_schema_is_refused(database: Database, caplog: pytest.LogC
     await set_version(database, "9999")
     database._is_ready = False
     with pytest.raises(StoreError, match="has the schema 9999 of a newer version of this server, which knows those up "
-                                         "to 0004: run the newer version, or name another database"):
+                                         "to 0005: run the newer version, or name another database"):
         await database.prepare()
     with pytest.raises(StoreUnavailable, match="the store of files, batches and responses can't be used now"):
         await Store(database).batches.page(10, None)
     assert "has the schema 9999" in caplog.text
     database._is_ready = True
-    await set_version(database, "0004")
+    await set_version(database, "0005")
 
 
 @pytest.mark.parametrize(("url", "sentence"), [

@@ -11,6 +11,7 @@ from aiohttp.test_utils import TestServer
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.foreign.models import ForeignModels
 from penstock.router.foreign_settings import Fallback, ForeignSettings
+from penstock.router.generation.around import NOTHING
 from penstock.router.generation.service import Service
 from penstock.router.models.aliases import Aliases, Targets
 from penstock.router.models.models import Models
@@ -75,7 +76,7 @@ async def front(start: Start, demo: ChatTemplate) -> Front:
     async def front(
         aliases: Mapping[str, Targets] | None = None, access: Any = None, outer: Any = (),
         keys: Mapping[str, str] | None = None, shadows: Mapping[str, Targets] | None = None,
-        fallback: Fallback | None = None, **models: dict[str, Any]
+        fallback: Fallback | None = None, make_around: Any = lambda metrics: NOTHING, **models: dict[str, Any]
     ) -> Server:
         elsewhere = [replace(ForeignSettings.parse(name, given, 10), api_key=(keys or {}).get(name))
                      for name, given in models.items()]
@@ -86,6 +87,6 @@ async def front(start: Start, demo: ChatTemplate) -> Front:
                           fallbacks={} if fallback is None else {"demo": fallback})
 
         return await start(answer="I am here.<|im_end|>", template=demo, make_services=make_services, access=access,
-                           outer=outer)
+                           outer=outer, make_around=make_around)
 
     return front
