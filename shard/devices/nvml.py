@@ -35,6 +35,8 @@ def counters(local_rank: int) -> list[Gpu]:
 def find(uuid: str, library: str = LIBRARY) -> Gpu:
     """Returns the counter of a GPU. Raises OSError."""
     loaded = ctypes.CDLL(library)
+    if not hasattr(loaded, "nvmlDeviceGetTotalEnergyConsumption"):
+        raise OSError("the driver of the GPU is too old to tell it")
     _check(loaded.nvmlInit_v2())
     handle = ctypes.c_void_p()
     _check(loaded.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}".encode(), ctypes.byref(handle)))

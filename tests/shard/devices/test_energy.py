@@ -136,12 +136,15 @@ def test_counts_that_are_roots_alone(powercap: Powercap, tmp_path: Path, caplog:
 
 
 def test_a_gpu(tmp_path: Path) -> None:
-    library = tmp_path / "libnvidia-ml.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", library], input=DRIVER.encode(), check=True)
+    library, old = tmp_path / "libnvidia-ml.so", tmp_path / "libold.so"
+    for path, source in (library, DRIVER), (old, ""):
+        subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", path], input=source.encode(), check=True)
     meter = Meter([nvml.find("12ab", str(library))], 0.0)
     meter.begin()
     assert meter.end() == 1000
     with pytest.raises(OSError, match="error 6"):
         nvml.find("12ac", str(library))
+    with pytest.raises(OSError, match="too old"):
+        nvml.find("12ab", str(old))
     with pytest.raises(OSError, match="none"):
         nvml.find("12ab", str(tmp_path / "none"))
