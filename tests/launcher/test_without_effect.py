@@ -145,6 +145,7 @@ PLAN: dict[str, Acts] = dict.fromkeys(("model", "dtype", "quantize", "kv_cache_d
     "machines": Idle("--measure --machine p5.4xlarge", "--machine is not for --measure"),
     "reach": Idle("--measure --reach 0.5", "--reach is not for --measure"),
     "price": Idle("--price 1", "--price is for --measure"),
+    "rounds": Idle("--rounds 1", "--rounds is for --measure"),
     **{name: Idle(f"{option} {value}", f"{option} is for --rate") for name, option, value in (
         ("prompt", "--prompt-tokens", "5"), ("answer", "--answer-tokens", "5"), ("varied", "--varied", ""),
         ("requests", "--requests", "50"), ("first_token", "--target-first-token", "2"),
