@@ -20,6 +20,7 @@ from penstock.router.config import RouterConfig
 from penstock.router.fleet.errors import FleetError
 from penstock.router.front.front_server import FrontServer
 from penstock.router.front.remote_engine import RemoteEngine
+from penstock.router.generation.around import Around
 from penstock.router.generation.service import Service
 from penstock.router.groups.finding import Finding
 from penstock.router.launcher_link import LauncherLink
@@ -141,7 +142,8 @@ class RouterProcess:
         grammars = None if config.disable_grammar_support else engine.grammars
         service = Service(
             engine, self.tokenizer, metrics, server_info(config, engine.facts), engine.poison, grammars, template,
-            engine.adapters, config.allow_runtime_adapters, given_templates(config), text_rules(config))
+            engine.adapters, config.allow_runtime_adapters, given_templates(config), text_rules(config),
+            Around(rates=engine.rates))
         await answer(config, service, self.tell_ready, self.stop)
         await ending
 

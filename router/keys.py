@@ -95,7 +95,12 @@ def _read(file: Path) -> list[_Entry]:
         if line:
             check_key("api_key_file", line)
             names = [name[1] for _, comment in comments if (name := _NAME.fullmatch(comment))]
-            entries.append((names[-1] if names else f"file-{len(entries) + 1}", line, read_grants(comments)))
+            grants = read_grants(comments)
+            granted = next((each for each in comments if is_grant(each[1])), None)
+            if granted and not names:
+                raise InvalidArgument(f"`api_key_file`: line {granted[0]}: `{granted[1]:.100}` takes a line "
+                                      "`# name: NAME` beside it, by which the tenant is known")
+            entries.append((names[-1] if names else f"file-{len(entries) + 1}", line, grants))
         elif lost := next((each for each in comments if is_grant(each[1])), None):
             raise InvalidArgument(f"`api_key_file`: line {lost[0]}: `{lost[1]:.100}` stands before no key")
         comments.clear()

@@ -19,6 +19,7 @@ from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.grammar.matcher import Grammar, GrammarError
 from penstock.router.grammar.spec import GrammarSpec
 from penstock.router.groups.groups import Groups
+from penstock.router.rates import Rates
 from penstock.router.scheduling.usage import Usage
 from penstock.router.text.tokenizer import Tokenizer
 
@@ -40,6 +41,7 @@ class FrontServer:
         self.adapters = adapters
         adapters.followers.append(lambda _: self.tell_adapters())
         self.grammars = grammars
+        self.rates = Rates()
         self._fronts: set[_Front] = set()
         self._poison: deque[bytes] = deque(maxlen=MAX_REMEMBERED)
         self._has_none = asyncio.Event()
@@ -141,6 +143,8 @@ class _Front:
                     reply = asyncio.create_task(self._reply(item))
                     self._replies.add(reply)
                     reply.add_done_callback(self._replies.discard)
+                case messages.Used(use):
+                    self._server.rates.note(use)
                 case messages.Poison():
                     self._server.remember(item)
                 case messages.Hello():
@@ -223,6 +227,9 @@ class _Front:
             case messages.TakePermits(number):
                 self._engine.take_permits(number)
                 self._num_permits += number
+                return None
+            case messages.TakeRates(use):
+                await self._server.rates.take(use)
                 return None
             case messages.CompileGrammar(spec):
                 await self._server.compile(spec)

@@ -11,6 +11,7 @@ from penstock.router.adapters.source import AdapterSource
 from penstock.router.engine.request import Request
 from penstock.router.grammar.spec import GrammarSpec
 from penstock.router.limits import Limits
+from penstock.router.rates import Use
 from penstock.router.scheduling.beam_search import FoundAnswer
 
 
@@ -97,6 +98,20 @@ class TakePermits:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeRates:
+    """Asks whether a tenant may use so much, which is taken from what it may; answered with TooFast if it may not."""
+
+    use: Use
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """Tells of what a tenant has used."""
+
+    use: Use
+
+
+@dataclass(frozen=True, slots=True)
 class CompileGrammar:
     """Asks whether a grammar can be compiled; answered with the error if it can't."""
 
@@ -129,7 +144,7 @@ class StalledSeconds:
     """Asks for how long no step has come back, though requests run."""
 
 
-Ask = TakePermits | CompileGrammar | FindAdapter | AddAdapter | RemoveAdapter | StalledSeconds
+Ask = TakePermits | TakeRates | CompileGrammar | FindAdapter | AddAdapter | RemoveAdapter | StalledSeconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The adapters and grammars that requests may name, as a front knows them."""
+"""The adapters and grammars that requests may name, and how much keys may use, as a front finds it out."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -7,6 +7,7 @@ from penstock.router.adapters.registry import Adapter, Registry
 from penstock.router.adapters.source import AdapterSource
 from penstock.router.front import messages
 from penstock.router.grammar.spec import GrammarSpec
+from penstock.router.rates import Use
 
 
 class RemoteAdapters(Registry):
@@ -43,3 +44,20 @@ class RemoteGrammars:
         """Returns the same spec, which can be compiled. Raises GrammarError if it can't."""
         await self._ask(messages.CompileGrammar(spec))
         return spec
+
+
+class RemoteRates:
+    """Counts the use of keys in the engine's process, for all fronts together; `ask` asks that process, and `tell`
+    tells it."""
+
+    def __init__(self, ask: Callable[[messages.Ask], Awaitable[Any]], tell: Callable[[object], None]) -> None:
+        self._ask = ask
+        self._tell = tell
+
+    async def take(self, use: Use) -> None:
+        """Takes what a tenant is about to use. Raises TooFast, and takes nothing, where it may not yet."""
+        await self._ask(messages.TakeRates(use))
+
+    def note(self, use: Use) -> None:
+        """Takes what a tenant has used, also beyond what it may."""
+        self._tell(messages.Used(use))

@@ -113,6 +113,7 @@ async def answering(
             await stack.enter_async_context(
                 asking.permit(sum(spec.num_sequences for spec in specs) - num_permits))
             requests = await _validate_all(asking, specs, identity)
+            await asking.read({id(spec): len(request.input_ids) for spec, request in requests}.values())
             submits = await _submits(service, requests, identity)
             queue: Queue = asyncio.Queue()
             answers: dict[Stream, Answer] = {}
@@ -130,6 +131,8 @@ async def answering(
             generation.failed()
             asking.failed(error)
         raise
+    finally:
+        asking.made(generation.streams)
 
 
 def _gates(

@@ -1,7 +1,7 @@
 """The parts that stand around the generation of answers, each of them off unless it is asked for."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.router.checks.checker import Checker
 from penstock.router.engine.any_engine import AnyEngine
@@ -12,6 +12,7 @@ from penstock.router.generation.piped import After
 from penstock.router.generation.request_record import Journal, RequestRecord
 from penstock.router.generation.signer import Signer
 from penstock.router.metrics.caches import HIT, MISS, SHARED, SKIPPED
+from penstock.router.rates import AnyRates, Rates
 from penstock.router.response_cache.cache import Found, ResponseCache, Submit, Use
 from penstock.router.response_cache.key import key_of
 
@@ -31,12 +32,20 @@ class Around:
     """Signs the receipts of answers."""
     accounting: Accounting | None = None
     """Refuses those who have spent their budget; it is one of the journals, too."""
+    rates: AnyRates = field(default_factory=Rates)
+    """Tells how much the keys may use yet."""
 
     async def close(self) -> None:
         """Ends all that the parts have begun."""
         for part in (self.journal, self.cache, self.checker):
             if part is not None:
                 await part.close()
+
+    async def take(self, num_requests: int = 0, num_tokens: int = 0) -> None:
+        """Counts what a request is about to use among what its key may. Raises TooFast."""
+        record = request_record.current()
+        if record.grants.has_rates:
+            await self.rates.take(record.use(num_requests, num_tokens))
 
     async def submits(
         self, engine: AnyEngine, requests: Sequence[tuple[Request, str | None]], tokenizer_digest: str

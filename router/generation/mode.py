@@ -2,6 +2,7 @@
 
 from penstock.contract.facts import Facts
 from penstock.router.adapters.registry import Registry
+from penstock.router.generation import request_record
 from penstock.router.generation.beams import check_beams
 from penstock.router.generation.parameters import Parameters
 from penstock.router.generation.refusals import refuse_beyond, refuse_if
@@ -41,8 +42,19 @@ def _check_number(parameters: Parameters, limits: Limits, is_stream: bool) -> No
 
 
 def check_priority(priority: int | None, limits: Limits) -> None:
+    """Checks whether a request may have the priority that it names."""
     refuse_beyond(priority, f"`priority` must be >= {MIN_PRIORITY} and <= {MAX_PRIORITY}. Given: {priority}",
                   least=MIN_PRIORITY, most=MAX_PRIORITY)
+    most = request_record.current().grants.priority
+    if most is not None:
+        refuse_beyond(priority, f"`priority` must be >= {most}, which its key has: it comes before no request of that "
+                                f"priority. Given: {priority}", least=most)
+        return
     refuse_if(priority is not None and priority < 0 and not limits.allow_priorities,
               "`priority` must be >= 0, for this server lets no client come before others: it was started without "
               f"--allow-priorities. Given: {priority}", "integer_below_min_value")
+
+
+def given_priority(priority: int | None) -> int:
+    """Returns the priority that a request names, or else that of its key."""
+    return request_record.current().grants.priority or 0 if priority is None else priority

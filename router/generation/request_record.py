@@ -17,6 +17,7 @@ from penstock.router.engine.trace import Trace
 from penstock.router.errors import RouterError
 from penstock.router.foreign.attempt import Attempt
 from penstock.router.grants import NOTHING, Grants
+from penstock.router.rates import Use
 
 AnyStream = Stream | PooledStream
 
@@ -97,6 +98,10 @@ class RequestRecord:
         generation = Generation(self.context, specs, is_stream)
         self.generations.append(generation)
         return generation
+
+    def use(self, num_requests: int, num_tokens: int) -> Use:
+        """Returns the use of so much by the tenant whose key it bears."""
+        return Use(self.key or "", self.grants.rate, self.grants.tokens, num_requests, num_tokens)
 
     async def billed(self) -> None:
         """Waits until it is known what the request has used, which another process tells a moment after its end."""

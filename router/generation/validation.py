@@ -11,6 +11,7 @@ from penstock.router.errors import TooLong, ValidationError
 from penstock.router.generation.bad_words import check_bad_words, encode_bad_words
 from penstock.router.generation.beams import beams_of
 from penstock.router.generation.float32 import shortest_float32
+from penstock.router.generation.mode import given_priority
 from penstock.router.generation.parameters import Parameters
 from penstock.router.generation.refusals import beyond, refuse_beyond, refuse_if
 from penstock.router.generation.request_record import waiting
@@ -98,7 +99,7 @@ async def validate(
         grammar=await _compile(parameters, grammars, spec.names),
         wants_prompt_logprobs=spec.wants_prompt_logprobs,
         side_inputs=spec.side_inputs,
-        priority=parameters.priority or 0,
+        priority=given_priority(parameters.priority),
         shown_ids=spec.shown_ids,
         salt=digest_of(parameters.cache_salt),
         adapter=None if spec.adapter is None else adapter or await adapters.get(spec.adapter))

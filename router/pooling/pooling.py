@@ -33,6 +33,7 @@ async def pooled(asking: Asking, specs: Sequence[PoolingSpec]) -> list[Pooled]:
         async with asking.permit(num_permits(len(specs), service.limits)):
             valid = await _validate_all(asking, specs, facts)
             check_size([each.request for each in valid], facts, specs[0].names)
+            await asking.read(len(each.request.input_ids) for each in valid)
             await _run(asking, valid, generation, streams)
     except BaseException as error:
         if isinstance(error, KilledGroup):

@@ -10,7 +10,7 @@ from penstock.contract.pooling import Pooling, Task
 from penstock.contract.sampling import Sampling
 from penstock.router.engine.request import Request
 from penstock.router.errors import EmptyText, NotTokenized, TooLong, ValidationError
-from penstock.router.generation.mode import check_priority
+from penstock.router.generation.mode import check_priority, given_priority
 from penstock.router.generation.refusals import refuse_beyond, refuse_if
 from penstock.router.generation.service import Service
 from penstock.router.generation.spec import FieldNames
@@ -102,7 +102,7 @@ async def validate(
     pooling = Pooling(spec.task, skipped, encoded.second, dimensions, spec.normalized)
     request = Request(
         input_ids=ids, sampling=Sampling(), max_new_tokens=0, pooling=pooling, bits=facts.bits,
-        priority=spec.priority or 0, salt=digest_of(spec.salt),
+        priority=given_priority(spec.priority), salt=digest_of(spec.salt),
         adapter=None if spec.adapter is None else await service.adapters.get(spec.adapter))
     return Validated(request, took)
 

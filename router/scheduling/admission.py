@@ -70,6 +70,8 @@ class AdmissionRound:
             return WaitReason.SLOTS
         if sequence.adapter and not self._adapters.admits(sequence):
             return WaitReason.ADAPTER
+        if sequence.tenant and not self._batch.kv_use.has_room(sequence):
+            return WaitReason.QUOTA
         matched = self._batch.waiting.match(sequence)
         missing = self._memory.missing(sequence, matched)
         if missing is not None and missing in self._coming:

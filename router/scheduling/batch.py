@@ -4,6 +4,7 @@ from penstock.contract.block_copy import BlockCopy
 from penstock.router.scheduling.cached_block import Node
 from penstock.router.scheduling.fork import Fork
 from penstock.router.scheduling.in_order import put_in
+from penstock.router.scheduling.kv_quota import KvUse
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.residency import Residency
 from penstock.router.scheduling.sequence import Sequence, Status
@@ -31,6 +32,7 @@ class Batch:
         """The sequences that had to let go of their blocks since the last plan."""
         self.memory = memory
         self.adapters = adapters
+        self.kv_use = KvUse(memory)
         self._copies: dict[Sequence, BlockCopy] = {}
         """The copies that are still to be made for sequences that began as forks. The source is held until then."""
 
@@ -70,8 +72,9 @@ class Batch:
         sequence.num_passed = 0
         self.adapters.hold(sequence.adapter, sequence.is_background)
         put_in(self.running, sequence)
-        if self.waiting.shares.is_on:
+        if sequence.tenant or self.waiting.shares.is_on:
             self.waiting.shares.admitted(sequence)
+            self.kv_use.count(sequence, 1)
 
     def grow(self, sequence: Sequence, length: int, is_alone: bool = False) -> bool:
         """Gives the sequence blocks for `length` tokens, and preempts the last sequences for that if need be: also
@@ -128,6 +131,8 @@ class Batch:
             if (copy := self._copies.pop(sequence, None)) is not None:
                 self.memory.cache.release([copy.source])
             self.memory.release(sequence)
+            if sequence.tenant:
+                self.kv_use.count(sequence, -1)
             self.adapters.release(sequence.adapter, sequence.is_background)
             self._clear(sequence.slot, is_known=sequence.is_told)
         sequence.slot = None

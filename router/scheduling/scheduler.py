@@ -190,11 +190,9 @@ class Scheduler:
     def _admit_waiting(self, waiting: Iterable[Sequence], builder: PlanBuilder, is_background: bool) -> None:
         """Lets waiting sequences of a class run, in turn, as far as there is room."""
         number = self._waiting.number(is_background)
-        if is_background and any(self._waits.numbers[reason] for reason in KEEPS_BACKGROUND_OUT):
-            self._waits.hold(is_background, WaitReason.OTHERS, number)
-            return
-        if not self._batch.free_slots:
-            self._waits.hold(is_background, WaitReason.SLOTS, number)
+        is_kept_out = is_background and any(self._waits.numbers[reason] for reason in KEEPS_BACKGROUND_OUT)
+        if is_kept_out or not self._batch.free_slots:
+            self._waits.hold(is_background, WaitReason.OTHERS if is_kept_out else WaitReason.SLOTS, number)
             return
         admissions = self._admissions(is_background)
         for index, sequence in enumerate(waiting):
@@ -203,11 +201,15 @@ class Scheduler:
                 return
             if (reason := builder.obstacle_to(sequence) or admissions.obstacle_to(sequence)) is not None:
                 self._waits.pass_by(sequence, reason)
+                if reason is WaitReason.QUOTA:
+                    self._waiting.shares.pass_tenant(sequence)
                 continue
             assert sequence.matched is not None
             self._admit(sequence, sequence.matched, builder)
             self._prefill(sequence, builder)
             admissions.admitted(sequence)
+        if index + 1 < number:  # the others of tenants that hold what they may
+            self._waits.hold(is_background, WaitReason.QUOTA, number - index - 1)
 
     def _admissions(self, is_background: bool) -> AdmissionRound:
         return AdmissionRound(self._batch, self.suspects, self._background, is_background, self._batching)

@@ -12,6 +12,8 @@ those behind it in the same step are in turn; a token of an answer `OUTPUT`, whe
 nothing, nor does what is computed once more or guessed in vain, for it was the server's choice: a tenant that paid for
 being preempted would be the next one to be preempted again.
 
+Where tenants have quotas of memory and none has a share, nothing is counted, and all are in turn by their order.
+
 Where memory runs out, the last sequence of the tenant that is most ahead is preempted. Within a tenant the order is as
 it is without shares, and the background, whose service is counted apart, comes after all others.
 """
@@ -31,13 +33,15 @@ paper, and about the prices of those who sell tokens."""
 
 
 class Lane:
-    """A tenant's sequences of a class that wait, in their order, and how much service it got for its share."""
+    """A tenant's sequences of a class that wait, in their order, and how much service it got for its share. One that is
+    passed has no other turn in the same plan."""
 
-    __slots__ = ("served", "waiting")
+    __slots__ = ("is_passed", "served", "waiting")
 
     def __init__(self) -> None:
         self.served = 0.0
         self.waiting: list[Sequence] = []
+        self.is_passed = False
 
 
 class Turns:
@@ -48,26 +52,30 @@ class Turns:
         self._lanes = lanes
 
     def __iter__(self) -> Iterator[Sequence]:
-        lanes = sorted(self._lanes, key=lambda lane: by_order(lane.waiting[0]))
-        heap = [(lane.served, number, 0, lane) for number, lane in enumerate(lanes)]
+        heap = [(lane.served, by_order(lane.waiting[0]), 0, lane) for lane in self._lanes]
         heapify(heap)
         while heap:
-            served, number, place, lane = heap[0]
-            if served != lane.served:
-                heapreplace(heap, (lane.served, number, place, lane))
-            elif place >= len(lane.waiting):
+            served, order, place, lane = heap[0]
+            if place >= len(lane.waiting):
                 heappop(heap)
+            elif (now := (lane.served, by_order(lane.waiting[place]))) != (served, order):
+                heapreplace(heap, (*now, place, lane))
             else:
                 yield (sequence := lane.waiting[place])
-                if place < len(lane.waiting) and lane.waiting[place] is sequence:
-                    heapreplace(heap, (served, number, place + 1, lane))
+                if lane.is_passed:
+                    lane.is_passed = False
+                    heappop(heap)
+                elif place < len(lane.waiting) and lane.waiting[place] is sequence:
+                    heapreplace(heap, (served, order, place + 1, lane))
 
 
 class Shares:
-    """Counts the service of tenants once one with a share has come; until then nothing is looked at."""
+    """Counts the service of tenants once one has come; until then nothing is looked at."""
 
     def __init__(self) -> None:
         self.is_on = False
+        self._counts = False
+        """Whether tenants have shares, as far as is known from the latest that has come."""
         self._lanes: dict[tuple[bool, str], Lane] = {}
         self._queued: dict[bool, dict[Lane, None]] = {False: {}, True: {}}
         """The lanes in which sequences wait, of the background and of all others."""
@@ -76,12 +84,16 @@ class Shares:
 
     def came(self, sequence: Sequence, waiting: Items[Sequence]) -> None:
         """Takes in that a sequence waits, which is one of those `waiting`."""
+        if sequence.tenant is not None and self._counts != (sequence.tenant.share is not None):
+            self._counts = not self._counts
+            for lane in self._lanes.values():
+                lane.served = 0.0
         if self.is_on:
             self._enter(sequence)
-        elif sequence.tenant and sequence.tenant.share:
-            self.is_on = True
-            for each in waiting:
-                self._enter(each)
+            return
+        self.is_on = True
+        for each in waiting:
+            self._enter(each)
 
     def left(self, sequence: Sequence) -> None:
         """Takes in that a sequence waits no more."""
@@ -101,6 +113,10 @@ class Shares:
     def answered(self, sequence: Sequence, confirmed: Iterable[Confirmed]) -> None:
         """Charges for the tokens of an answer."""
         self._charge(sequence, OUTPUT * sum(isinstance(each, Sampled | Candidates) for each in confirmed))
+
+    def pass_tenant(self, sequence: Sequence) -> None:
+        """Passes by all of a waiting sequence's tenant in this plan."""
+        self._lane(sequence).is_passed = True
 
     def in_turn(self, is_background: bool) -> Iterable[Sequence]:
         """Returns all those of a class that wait, in the order in which they are to run."""
@@ -139,4 +155,5 @@ class Shares:
         put_in(lane.waiting, sequence)
 
     def _charge(self, sequence: Sequence, service: int) -> None:
-        self._lane(sequence).served += service / ((sequence.tenant or NOBODY).share or 1)
+        if self._counts:
+            self._lane(sequence).served += service / ((sequence.tenant or NOBODY).share or 1)

@@ -13,6 +13,8 @@ class WaitReason(StrEnum):
     """The step has as many tokens as it may have."""
     MEMORY = "memory"
     """There is no KV memory for its tokens, or an older one has waited so long for some that it comes first."""
+    QUOTA = "quota"
+    """Its tenant holds as much KV memory as it may."""
     PREFIX = "prefix"
     """A running sequence computes the beginning of its prompt, which it will share."""
     ADAPTER = "adapter"

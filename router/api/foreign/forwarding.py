@@ -42,6 +42,7 @@ def forwarding(route: Route) -> Route:
         content = await read_json(request)
         model = elsewhere_of(request, _model_in(content) if _names_model(route.path) else None)
         if model is not None:
+            await first_of(request).around.take(num_requests=1)
             return await forward(request, content, model, route.path)
         request[READ_AHEAD] = content
         fallback = request.app[SERVICES].fallback_of(chosen_of(request))

@@ -31,7 +31,9 @@ from penstock.router.generation.parameters import Parameters
 from penstock.router.generation.spec import GenerationSpec
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.grammar.spec import GrammarSpec, ThinkingRule, ThinkingSpec
+from penstock.router.grants import Rate
 from penstock.router.metrics.metrics import Metrics
+from penstock.router.rates import TooFast, Use
 from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS
 from tests.fakes import FACTS, LIMITS, ScriptedFleet
@@ -143,6 +145,20 @@ async def test_a_grammar_that_can_not_be_compiled_any_more_ends_its_request_alon
         with pytest.raises(RouterError):
             await collect(submit(remote, replace(ASKED, grammar=GrammarSpec("regex", "a"))))
         assert len(await collect(submit(remote, ASKED))) == 30
+
+
+async def test_what_a_key_uses_counts_for_all_fronts(path: Path) -> None:
+    use = Use("alice", Rate(2, "h"), Rate(100, "h"), num_requests=1)
+    async with serving(path) as (_, server), front(path) as one, front(path) as two:
+        await one.rates.take(use)
+        await two.rates.take(use)
+        with pytest.raises(TooFast) as refused:
+            await one.rates.take(use)
+        assert (refused.value.status, 1700 < (refused.value.retry_after or 0) <= 1800) == (429, True)
+        one.rates.note(Use("alice", None, use.token_rate, num_tokens=150))
+        await until(lambda: ("alice", "tokens") in server.rates._levels)
+        with pytest.raises(TooFast, match="tokens"):
+            await two.rates.take(Use("alice", None, use.token_rate))
 
 
 async def test_no_permits_can_always_be_had(path: Path) -> None:
