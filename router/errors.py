@@ -29,7 +29,7 @@
     ├── Overloaded             429  no permit is free
     ├── GenerationError        424  the request failed while it ran
     │   └── KilledGroup        424  it was given up, for the group died whenever it ran
-    ├── StoreFailure, SourceFailed, OutputRefused, ModelsFixed, StepFailed, BudgetSpent  are in `errors` of their rooms
+    ├── StoreFailure, SourceFailed, OutputRefused, ModelsFixed, StepFailed, BudgetSpent, TooFast  are in their rooms
     ├── Unhealthy              503  no group can answer
     └── Dropped                499  the client left before its answers had ended
 

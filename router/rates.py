@@ -39,10 +39,10 @@ class AnyRates(Protocol):
     """The buckets of all tenants, wherever they are."""
 
     async def take(self, use: Use) -> None:
-        """Takes what a tenant is about to use. Raises TooFast, and takes nothing, where it may not yet."""
+        """Takes a use that is to be made. Raises TooFast, and takes nothing, where the rates do not allow it yet."""
 
     def note(self, use: Use) -> None:
-        """Takes what a tenant has used, also beyond what it may: it waits the longer then."""
+        """Takes a use that was made, also one beyond the rates: the tenant waits the longer then."""
 
 
 class Rates:
@@ -55,13 +55,13 @@ class Rates:
         """By tenant and noun, how much there was in a bucket, and when."""
 
     async def take(self, use: Use) -> None:
-        """Takes what a tenant is about to use. Raises TooFast, and takes nothing, where it may not yet."""
+        """Takes a use that is to be made. Raises TooFast, and takes nothing, where the rates do not allow it yet."""
         self._check(use.tenant, use.request_rate, "send", "requests", use.num_requests)
         self._check(use.tenant, use.token_rate, "use", "tokens", max(1, use.num_tokens))
         self.note(use)
 
     def note(self, use: Use) -> None:
-        """Takes what a tenant has used, also beyond what it may."""
+        """Takes a use that was made, also one beyond the rates."""
         for rate, noun, number in ((use.request_rate, "requests", use.num_requests),
                                    (use.token_rate, "tokens", use.num_tokens)):
             if rate is not None and number:

@@ -55,9 +55,9 @@ class RemoteRates:
         self._tell = tell
 
     async def take(self, use: Use) -> None:
-        """Takes what a tenant is about to use. Raises TooFast, and takes nothing, where it may not yet."""
+        """Takes a use that is to be made. Raises TooFast, and takes nothing, where the rates do not allow it yet."""
         await self._ask(messages.TakeRates(use))
 
     def note(self, use: Use) -> None:
-        """Takes what a tenant has used, also beyond what it may."""
+        """Takes a use that was made, also one beyond the rates."""
         self._tell(messages.Used(use))
