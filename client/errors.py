@@ -7,7 +7,7 @@
         ├── Unauthorized         401, 403: the key is missing or wrong
         ├── AnotherAnswer        409: no server would go on with this answer, but give another
         ├── GenerationFailed     424: it failed while it was computed
-        ├── Overloaded           429: the server has as many requests as it takes
+        ├── Overloaded           429: the server has as many requests as it takes, or the key's budget is spent
         └── ServerFault          any other
 """
 
@@ -78,9 +78,11 @@ _KINDS: dict[int, type[Refused]] = {
     409: AnotherAnswer, 424: GenerationFailed, 429: Overloaded}
 _STATUSES = {
     # TGI's `error_type`
-    "healthcheck": 503, "overloaded": 429, "generation": 424, "another_answer": 409, "internal": 500,
+    "healthcheck": 503, "overloaded": 429, "budget_spent": 429, "generation": 424, "another_answer": 409,
+    "internal": 500,
     # OpenAI's `code`
-    "service_unavailable": 503, "rate_limit_exceeded": 429, "generation_failed": 424, "internal_error": 500,
+    "service_unavailable": 503, "rate_limit_exceeded": 429, "insufficient_quota": 429, "generation_failed": 424,
+    "internal_error": 500,
 }
 """The status of an error in a stream, by its name in TGI's routes or OpenAI's; of any other it is that of a request
 which breaks a rule."""

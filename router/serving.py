@@ -20,7 +20,9 @@ from penstock.router.api.http.site import Site
 from penstock.router.api.route_table import vertex_routes
 from penstock.router.app import make_app, make_runner
 from penstock.router.config import RouterConfig
+from penstock.router.generation import request_log
 from penstock.router.generation.accounting import Accounting
+from penstock.router.generation.around import Around
 from penstock.router.generation.service import Service
 from penstock.router.generation.services import Services
 from penstock.router.generation.tasks import reranks, routes_of
@@ -66,7 +68,7 @@ async def answer(
             services, access, pipelines=pipelines,
             more_routes=vertex_routes(config.vertex_predict_route, config.vertex_health_route),
             outer=[tracing.middleware] if tracing else [], store=store)
-        app.on_cleanup.insert(0, lambda app: around.close())  # before the store is closed
+        app.on_cleanup.insert(0, lambda app: _close(around))  # before the engine ends, and the store is closed
         app.on_cleanup.append(lambda app: pipelines.close())
         if store is not None and config.number == 0:
             _add_runners(app, access)
@@ -88,6 +90,11 @@ async def answer(
         overdue = asyncio.get_running_loop().call_later(config.graceful_termination_timeout, _give_up, services)
         await runner.cleanup()
         overdue.cancel()
+
+
+async def _close(around: Around) -> None:
+    await request_log.finish()
+    await around.close()
 
 
 def _add_runners(app: web.Application, access: Access) -> None:

@@ -18,6 +18,9 @@ log = logging.getLogger(REQUESTS)
 _MAX_LENGTH = 200
 """The most characters of what a client chose freely, such as the name of an adapter."""
 
+_FAREWELL_SECONDS = 1.0
+"""How long the last records wait when the server ends."""
+
 Fields = dict[str, object]
 
 
@@ -38,9 +41,20 @@ def write(record: RequestRecord, status: int, path: str | None = None, journal: 
         _write(record, status, path, journal)
 
 
+async def finish() -> None:
+    """Has all records written that wait to hear what their requests have used; after a while without hearing it."""
+    if _late:
+        await asyncio.wait(_late, timeout=_FAREWELL_SECONDS)
+    for task in [*_late]:
+        task.cancel()
+    await asyncio.gather(*_late, return_exceptions=True)
+
+
 async def _write_billed(record: RequestRecord, status: int, path: str | None, journal: Journal | None) -> None:
-    await record.billed()
-    _write(record, status, path, journal)
+    try:
+        await record.billed()
+    finally:
+        _write(record, status, path, journal)
 
 
 def _write(record: RequestRecord, status: int, path: str | None, journal: Journal | None) -> None:

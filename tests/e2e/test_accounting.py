@@ -19,6 +19,8 @@ from tests.e2e.client import many_clients
 from tests.e2e.server import Server, serve
 
 KEYS = {"secret-a": "team-a", "secret-b": "team-b"}
+OTHER = "secret-c"
+"""The key of a client that asks for no receipts, and just before the server ends."""
 PRICES: dict[str, Any] = {"currency": "USD", "prices": [
     {"key": "team-a", "per_million_tokens": {"input": 1, "output": "2.5"}},
     {"per_million_tokens": {"computed": 4, "cached": "0.5"}, "per_request": "0.001"}]}
@@ -41,6 +43,14 @@ async def answered(session: aiohttp.ClientSession, server: Server, key: str, num
     assert response.status == 200, answer
     receipt: dict[str, Any] = answer["receipt"]
     return receipt
+
+
+async def completed(session: aiohttp.ClientSession, server: Server) -> Counter[str]:
+    """The tokens of an answer, as it tells of them."""
+    body = {"prompt": "def f(", "max_tokens": 20}
+    async with session.post(f"{server.url}/v1/completions", json=body, headers=bearing(OTHER)) as response:
+        told = (await response.json())["usage"]
+    return Counter(input=told["prompt_tokens"], output=told["completion_tokens"])
 
 
 async def usage(session: aiohttp.ClientSession, server: Server, key: str) -> dict[str, Any]:
@@ -97,16 +107,18 @@ def summed(receipts: list[dict[str, Any]]) -> dict[str, Any]:
 async def test_totals_are_the_sums_of_receipts(tmp_path: Path) -> None:
     """Of two processes that answer clients, before and after a restart of the server."""
     keys, prices = tmp_path / "keys", tmp_path / "prices.yaml"
-    keys.write_text("".join(f"# name: {name}\n{key}\n" for key, name in KEYS.items()))
+    keys.write_text("".join(f"# name: {name}\n{key}\n" for key, name in KEYS.items()) + OTHER)
     prices.write_text(yaml.safe_dump(PRICES))
     flags = ("--api-workers", "2", "--speculate", "2", "--api-key-file", str(keys), "--metrics-key", "state",
              "--data-dir", str(tmp_path / "data"), "--prices", str(prices))
     receipts: dict[str, list[dict[str, Any]]] = {key: [] for key in KEYS}
+    plain: list[Counter[str]] = []
     for _ in range(2):
         with serve(tmp_path, *flags) as server:
             async with many_clients() as session:
                 for key, found in receipts.items():
                     found += await asyncio.gather(*(answered(session, server, key, number) for number in range(15)))
+                plain += await asyncio.gather(*(completed(session, server) for _ in range(8)))
             assert server.terminate() == 0
     with serve(tmp_path, *flags) as server:
         async with many_clients() as session:
@@ -118,8 +130,10 @@ async def test_totals_are_the_sums_of_receipts(tmp_path: Path) -> None:
                 nanos = (1000 * tokens["input"] + 2500 * tokens["output"] if key == "secret-a" else
                          4000 * tokens["computed"] + 500 * tokens["cached"] + 10**6 * len(found))
                 assert Decimal(row["cost"]) * 10**9 == nanos
+            told = (await until_told(session, server, OTHER, len(plain)))["tokens"]
+            assert {name: told[name] for name in ("input", "output")} == sum(plain, Counter())
             rows = (await usage(session, server, "state"))["data"]
-            assert {row["key"] for row in rows} == {*KEYS.values()}
+            assert {row["key"] for row in rows} == {*KEYS.values(), "file-3"}
             prices.write_text(yaml.safe_dump({**PRICES, "budgets": [{"key": "team-b", "tokens": 10}]}))
             server.process.send_signal(signal.SIGHUP)
             status, headers, content = await until_refused(session, server, "secret-b")

@@ -125,8 +125,10 @@ async def test_a_budget_refuses_until_midnight(start: Start, accounts: Accounts)
     assert "of 0.0001 USD" in refusals[1]
     chat = await server.client.post("/v1/completions", json={"prompt": "a"}, headers=bearing("two"))
     assert (chat.status, (await chat.json())["error"]["code"]) == (429, "insufficient_quota")
+    stream = await server.client.post("/generate_stream", json={"inputs": "a"}, headers=bearing("two"))
+    assert stream.status == 429
     assert (await ask(server, "one")).status == 200
-    assert server.series()['penstock_budget_refusals_total{key="key-2"}'] == 2
+    assert server.series()['penstock_budget_refusals_total{key="key-2"}'] == 3
     budget = (await usage(server, "two"))["budget"]
     assert budget == {
         "key": "key-2", "tokens": 20, "spent_tokens": 27, "money": None, "spent_money": budget["spent_money"],
