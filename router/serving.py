@@ -59,7 +59,8 @@ async def answer(
     ssl_context = tls.server_context(config)
     store = await open_store(config)
     around = await open_around(config, store, service.metrics, has_keys=bool(access.api_keys))
-    service = replace(service, around=replace(around, rates=service.around.rates))
+    service = replace(service, around=replace(
+        around, rates=service.around.rates, grants_of=access.api_keys.grants_of))
     _reload_on_sighup(config, access.api_keys, around.accounting)
     with _tracing(config) as tracing:
         services = services_of(config, service)

@@ -59,7 +59,7 @@ class ResponseRun:
     async def run(self) -> None:
         """Makes the response. Raises LeaseLost."""
         with request_id.naming(None), recording("POST /v1/responses (background)") as record:
-            record.key = self._lease.response.api_key
+            self._services.first.around.attribute(record, self._lease.response.api_key)
             record.is_admitted = self._lease.response.status is not ResponseStatus.QUEUED
             status = Dropped.status
             try:

@@ -114,7 +114,8 @@ async def answer_line(services: Services, line: Line) -> LineAnswer:
     same answer, also if it is sampled. Raises Overloaded or Unhealthy if it is to be asked again later.
     """
     with request_id.naming(None) as name, recording(f"POST {line.url} (batch)") as record:
-        record.key, status = line.api_key, Dropped.status
+        services.first.around.attribute(record, line.api_key)
+        status = Dropped.status
         try:
             body = await _whole(services, line)
             status = int(HTTPStatus.OK)

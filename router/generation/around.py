@@ -1,6 +1,6 @@
 """The parts that stand around the generation of answers, each of them off unless it is asked for."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from penstock.router.checks.checker import Checker
@@ -11,6 +11,8 @@ from penstock.router.generation.accounting import Accounting
 from penstock.router.generation.piped import After
 from penstock.router.generation.request_record import Journal, RequestRecord
 from penstock.router.generation.signer import Signer
+from penstock.router.grants import NOTHING as NOTHING_GRANTED
+from penstock.router.grants import Grants
 from penstock.router.metrics.caches import HIT, MISS, SHARED, SKIPPED
 from penstock.router.rates import AnyRates, Rates
 from penstock.router.response_cache.cache import Found, ResponseCache, Submit, Use
@@ -34,12 +36,19 @@ class Around:
     """Refuses those who have spent their budget; it is one of the journals, too."""
     rates: AnyRates = field(default_factory=Rates)
     """Tells how much the keys may use yet."""
+    grants_of: Callable[[str], Grants] = lambda name: NOTHING_GRANTED
+    """Tells the grants of the keys of a name."""
 
     async def close(self) -> None:
         """Ends all that the parts have begun."""
         for part in (self.journal, self.cache, self.checker):
             if part is not None:
                 await part.close()
+
+    def attribute(self, record: RequestRecord, key: str | None) -> None:
+        """Makes a record, which comes from the server itself, one of those who bear the key of this name."""
+        record.key = key
+        record.grants = NOTHING_GRANTED if key is None else self.grants_of(key)
 
     async def take(self, num_requests: int = 0, num_tokens: int = 0) -> None:
         """Counts what a request is about to use among what its key may. Raises TooFast."""

@@ -15,8 +15,10 @@ from penstock.router.batches import answers
 from penstock.router.batches.answers import answer_line, answer_patiently, no_answer
 from penstock.router.batches.lines import Line
 from penstock.router.errors import Overloaded, Unhealthy, ValidationError
+from penstock.router.generation.around import Around
 from penstock.router.generation.service import Service
 from penstock.router.generation.services import SERVICES, NotLoaded, Services
+from penstock.router.grants import Grants
 from tests.eventually import until
 from tests.fakes import LIMITS
 from tests.pooling_fleet import EMBEDDER, PoolingFleet
@@ -91,6 +93,14 @@ async def test_the_error_of_a_line_is_that_of_http(chatty: Server, url: str, bod
     assert (answer.status, answer.body) == (response.status, await response.json())
     assert answer.status == 400
     assert answer.has_failed
+
+
+async def test_a_line_is_a_request_of_the_tenant_who_has_sent_it(start: Start) -> None:
+    server = await start(make_around=lambda metrics: Around(grants_of={"alice": Grants(share=2)}.__getitem__))
+    line = Line(1, "a", "/v1/completions", {"prompt": "One", "max_tokens": 4}, "alice")
+    assert (await answer_line(services_of(server), line)).status == 200
+    [(lane, service)] = server.engine._scheduler._waiting.shares._lanes.items()
+    assert (lane, service.served > 4) == ((True, "alice"), True)
 
 
 async def test_errors_are_told_in_the_servers_manner(start: Start) -> None:

@@ -118,7 +118,7 @@ def check_background_waits(scheduler: Scheduler) -> None:
     """While others wait for slots or blocks, the background runs on no more of them than are left."""
     batch, memory = scheduler._batch, scheduler.memory
     others = [s for s in scheduler._waiting if not (s.is_background or s.is_undecided or scheduler.suspects.holds(s))
-              and scheduler.adapters.is_loaded(s.adapter)]
+              and batch.kv_use.has_room(s) and scheduler.adapters.is_loaded(s.adapter)]
     if not others or not batch.running or not batch.running[-1].is_background:
         return
     assert batch.num_slots_coming >= len(others), "others wait for slots that the background has"

@@ -12,11 +12,12 @@ from penstock.router.scheduling.confirmed import Sampled
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence, Status
 from penstock.router.scheduling.shares import INPUT, OUTPUT, Shares
-from penstock.router.scheduling.tenant import Tenant
+from penstock.router.scheduling.tenant import KvQuota, Tenant
 from tests.router.scheduling.simulation import Simulation
 from tests.router.scheduling.small_schedulers import GREEDY
 
-TENANTS = [None, *(Tenant(name, share) for name, share in {"a": 1, "b": 3, "c": 1}.items())]
+QUOTAS = KvQuota(40, is_percent=True), KvQuota(20, is_percent=False)
+TENANTS = [None, Tenant("a", 1), Tenant("b", 3, QUOTAS[0]), Tenant("c", 1, QUOTAS[1])]
 
 
 class Traffic:
@@ -98,3 +99,14 @@ class TenantsSimulation(Simulation):
                     each.id for each in waiting if each.is_background is is_background), "lanes lack who waits"
                 assert all(lane.waiting for lane in queued)
             self.counts["looks at lanes"] += 1
+        held = Counter({name: number for name, number in self.scheduler._batch.kv_use._held.items() if number})
+        assert held == self.held(), "quotas count another memory"
+
+    def held(self) -> Counter[str]:
+        """The tokens that those of tenants with quotas which have a slot may come to."""
+        held: Counter[str] = Counter()
+        for client in self.present.values():
+            sequence = client.sequence
+            if sequence.tenant is not None and sequence.tenant.kv_quota is not None and not sequence.is_background:
+                held[sequence.tenant.name] += sequence.max_length
+        return held
