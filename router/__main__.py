@@ -120,7 +120,8 @@ class RouterProcess:
             self.launcher.tell(parts.engine)
             await parts.warm()
             if config.role == "engine":
-                await self._serve_fronts(FrontServer(parts.engine, parts.adapters, parts.grammars, self.tokenizer))
+                await self._serve_fronts(FrontServer(
+                    parts.engine, parts.adapters, parts.grammars, self.tokenizer, config.explained_requests))
             else:
                 await answer(config, parts.service(self.tokenizer, template), self.tell_ready, self.stop)
             parts.close()
@@ -144,7 +145,7 @@ class RouterProcess:
             engine, self.tokenizer, metrics, server_info(config, engine.facts), engine.poison, grammars, template,
             engine.adapters, config.allow_runtime_adapters, given_templates(config), text_rules(config),
             Around(rates=engine.rates))
-        await answer(config, service, self.tell_ready, self.stop)
+        await answer(config, service, self.tell_ready, self.stop, engine.stories)
         await ending
 
     async def _when_stopped(self, act: Callable[[], None]) -> None:

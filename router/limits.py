@@ -46,6 +46,8 @@ class Limits(ServerSettings):
     """How many sequences run at once: fewer than a step's tokens, so that decode rows leave room for a prefill."""
     min_step_tokens: int = step_budget.FLOOR
     """How many tokens a step may have, however slow the machine is; the most, if a flag has set that."""
+    memory_tokens: int = 0
+    """How many tokens' keys and values the memory holds, of which a flag may let fewer be used; 0 if nobody knows."""
     max_client_batch_size: int = MAX_PROMPTS
     """How many prompts or texts a request may have."""
     body_timeout: float = 60.0

@@ -20,6 +20,7 @@ from penstock.router.api.http.site import Site
 from penstock.router.api.route_table import vertex_routes
 from penstock.router.app import make_app, make_runner
 from penstock.router.config import RouterConfig
+from penstock.router.explaining.recent import Recent, Stories
 from penstock.router.generation import request_log
 from penstock.router.generation.accounting import Accounting
 from penstock.router.generation.around import Around
@@ -50,15 +51,17 @@ LAST_WORDS_SECONDS = 0.5
 
 
 async def answer(
-    config: RouterConfig, service: Service, tell_ready: Callable[[], None], stop: asyncio.Event
+    config: RouterConfig, service: Service, tell_ready: Callable[[], None], stop: asyncio.Event,
+    stories: Stories | None = None,
 ) -> None:
     """Answers clients until `stop` is set, then lets running requests finish; those left after the time for that
-    fail."""
+    fail. The stories of requests are kept here, if not among `stories`."""
     access = Access(Keys(config.api_key, config.api_key_file), Keys(config.metrics_key), config.cors_allow_origin)
     _reload_on_sighup(config, access.api_keys, None)
     ssl_context = tls.server_context(config)
     store = await open_store(config)
-    around = await open_around(config, store, service.metrics, has_keys=bool(access.api_keys))
+    around = await open_around(config, store, service.metrics, has_keys=bool(access.api_keys),
+                               stories=stories or Recent(config.explained_requests))
     service = replace(service, around=replace(
         around, rates=service.around.rates, grants_of=access.api_keys.grants_of))
     _reload_on_sighup(config, access.api_keys, around.accounting)

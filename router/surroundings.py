@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 from penstock.router.checks.checker import Checker
 from penstock.router.config import RouterConfig
+from penstock.router.explaining.explainer import Explainer
+from penstock.router.explaining.recent import Stories
 from penstock.router.generation.accounting import Accounting
 from penstock.router.generation.around import Around
 from penstock.router.journal.form import Form
@@ -27,15 +29,19 @@ IN_STORE = ("sqlite", "postgresql")
 """The words for a place in the store's database."""
 
 
-async def open_around(config: RouterConfig, store: "Store | None", metrics: Metrics, has_keys: bool) -> Around:
+async def open_around(
+    config: RouterConfig, store: "Store | None", metrics: Metrics, has_keys: bool, stories: Stories
+) -> Around:
     """Returns the parts that are asked for, whose series are in `metrics`. Where the server `has_keys` each has kept
-    answers of its own, unless they are to be shared. Raises InvalidArgument."""
+    answers of its own, unless they are to be shared. Requests are remembered among `stories`. Raises
+    InvalidArgument."""
     checker = None if config.output_checks is None else await Checker.opened(config.output_checks, metrics.checks)
     signer = None if config.receipt_key is None else _signer(config.receipt_key)
     accounting = await _accounting(config, store, metrics)
-    journals = [each for each in (_journal(config, store, metrics), accounting) if each is not None]
-    return Around(_cache(config, store, metrics, has_keys), Several(journals) if journals else None, checker,
-                  signer=signer, accounting=accounting)
+    explainer = Explainer(stories, config.explained_requests)
+    journals = [each for each in (_journal(config, store, metrics), accounting, explainer) if each is not None]
+    return Around(_cache(config, store, metrics, has_keys), Several(journals), checker,
+                  signer=signer, accounting=accounting, explains=explainer)
 
 
 def _signer(file: Path) -> "Signer":

@@ -263,6 +263,8 @@ class ServerSettings:
         SERVER, "Penstock: YAML file of prices and budgets, by which the use of each key is priced, added up and "
         "bounded. SIGHUP has it read again. Needs --data-dir or --database-url, where totals are kept.",
         type=File)] = None
+    explained_requests: Annotated[NonNegativeInt, Setting(
+        SERVER, "Penstock: requests whose time /explain tells of, the latest that have ended; 0 for none.")] = 1000
     output_checks: Annotated[Path | None, Setting(
         SERVER, "Penstock: YAML file of checks that each answer must pass before its client gets it: patterns, words, "
         "a JSON schema, Python functions. An answer that fails is made anew, or refused with 422.", type=File)] = None

@@ -1,3 +1,3 @@
 """The HTTP API, bodies in, bodies and events out; may import accounts, adapters, chat, contract, engine, errors,
-foreign, foreign_settings, generation, grammar, keys, limits, metrics, pooling, request_id, routing, scheduling, shapes,
-store, system, text, turns and versions."""
+explaining, foreign, foreign_settings, generation, grammar, keys, limits, metrics, pooling, request_id, routing,
+scheduling, shapes, store, system, text, turns and versions."""

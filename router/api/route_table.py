@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock.router.api import usage
 from penstock.router.api.clouds import pooling, sagemaker, vertex
+from penstock.router.api.explaining import EXPLAIN
 from penstock.router.api.http import receipts
 from penstock.router.api.http.access import ANYBODY, Access
 from penstock.router.api.http.docs import Docs, page_routes
@@ -169,6 +170,7 @@ _STATE_ROUTES = (
                     Reply("The model, the limits, and how numbers are computed.", {JSON: tgi.Info}), _TGI),
            describe, tei.PoolingInfo),
     *MODEL_ROUTES,
+    EXPLAIN,
     _private("/metrics", info.metrics, "Gives the server's metrics, for Prometheus.",
              Reply("The metrics in Prometheus's text format.", {TEXT: str})),
     _USAGE,

@@ -11,6 +11,7 @@ from typing import Any
 from penstock.router.adapters.registry import Registry
 from penstock.router.engine.request import Request
 from penstock.router.errors import GenerationError, RouterError
+from penstock.router.explaining.recent import Recent
 from penstock.router.front import messages
 from penstock.router.front.channel import Channel
 from penstock.router.front.remote_stream import RemoteStream
@@ -31,10 +32,11 @@ KINDS_SECONDS = 0.1
 
 class FrontServer:
     """Runs on `engine` what fronts submit. `grammars` is None where the server has none; the `tokenizer` is for beams
-    that end with stop strings."""
+    that end with stop strings. It keeps the stories of the latest `most_stories` requests."""
 
     def __init__(
-        self, engine: Groups, adapters: Registry, grammars: GrammarCompiler | None, tokenizer: Tokenizer
+        self, engine: Groups, adapters: Registry, grammars: GrammarCompiler | None, tokenizer: Tokenizer,
+        most_stories: int = 0,
     ) -> None:
         self.engine = engine
         self.tokenizer = tokenizer
@@ -42,6 +44,7 @@ class FrontServer:
         adapters.followers.append(lambda _: self.tell_adapters())
         self.grammars = grammars
         self.rates = Rates()
+        self.stories = Recent(most_stories)
         self._fronts: set[_Front] = set()
         self._poison: deque[bytes] = deque(maxlen=MAX_REMEMBERED)
         self._has_none = asyncio.Event()
@@ -147,6 +150,8 @@ class _Front:
                     self._server.rates.note(use)
                 case messages.Poison():
                     self._server.remember(item)
+                case messages.Ended(story):
+                    self._server.stories.tell(story)
                 case messages.Hello():
                     self._engine.take_permits(item.num_permits, may_exceed=True)
                     self._num_permits += item.num_permits
@@ -244,3 +249,5 @@ class _Front:
                 return None
             case messages.StalledSeconds():
                 return await self._engine.stalled_seconds()
+            case messages.FindStory(id, owner):
+                return await self._server.stories.find(id, owner)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from penstock.contract.facts import Facts
 from penstock.router.adapters.source import AdapterSource
 from penstock.router.engine.request import Request
+from penstock.router.explaining.story import Story
 from penstock.router.grammar.spec import GrammarSpec
 from penstock.router.limits import Limits
 from penstock.router.rates import Use
@@ -91,6 +92,13 @@ class Poison:
 
 
 @dataclass(frozen=True, slots=True)
+class Ended:
+    """Tells of a request that has ended, whose client may ask any front where its time went."""
+
+    story: Story
+
+
+@dataclass(frozen=True, slots=True)
 class TakePermits:
     """Asks for permits; answered with Overloaded if there are fewer."""
 
@@ -144,7 +152,16 @@ class StalledSeconds:
     """Asks for how long no step has come back, though requests run."""
 
 
-Ask = TakePermits | TakeRates | CompileGrammar | FindAdapter | AddAdapter | RemoveAdapter | StalledSeconds
+@dataclass(frozen=True, slots=True)
+class FindStory:
+    """Asks for the story of an owner's request, by its id or that of its answer; answered with None if it is not
+    known."""
+
+    id: str
+    owner: bytes | None
+
+
+Ask = TakePermits | TakeRates | CompileGrammar | FindAdapter | AddAdapter | RemoveAdapter | StalledSeconds | FindStory
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from penstock.router.errors import GenerationError, KilledGroup, RouterError, Un
 from penstock.router.front import messages
 from penstock.router.front.channel import Channel
 from penstock.router.front.remote_checks import RemoteAdapters, RemoteGrammars, RemoteRates
+from penstock.router.front.remote_stories import RemoteStories
 from penstock.router.generation.poison_memory import PoisonMemory
 from penstock.router.limits import Limits
 from penstock.router.scheduling.confirmed import Other, Pooled, PromptLogprobsPart, Sampled, Verified
@@ -87,6 +88,7 @@ class RemoteEngine:
         self.adapters = RemoteAdapters(self.ask)
         self.grammars = RemoteGrammars(self.ask)
         self.rates = RemoteRates(self.ask, self._send)
+        self.stories = RemoteStories(self._send, self.ask)
         self.poison = PoisonMemory(poison_seconds, tell=lambda digest: self._send(messages.Poison(digest)))
         self.is_healthy = True
         self.has_group = False

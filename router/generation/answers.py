@@ -104,7 +104,7 @@ async def answering(
     generation = request_record.current().begin(specs, is_stream)
     generation.answer = str(identity.name)
     generation.model, generation.revision = service.info.model_id, service.info.model_sha
-    generation.facts = identity.facts
+    generation.facts, generation.limits = identity.facts, service.limits
     try:
         for spec in specs:
             check_mode(spec, service.limits, identity.facts, service.adapters, is_stream)

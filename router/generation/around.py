@@ -8,6 +8,7 @@ from penstock.router.engine.any_engine import AnyEngine
 from penstock.router.engine.request import Request
 from penstock.router.generation import request_record
 from penstock.router.generation.accounting import Accounting
+from penstock.router.generation.explains import Explains
 from penstock.router.generation.piped import After
 from penstock.router.generation.request_record import Journal, RequestRecord
 from penstock.router.generation.signer import Signer
@@ -38,6 +39,8 @@ class Around:
     """Tells how much the keys may use yet."""
     grants_of: Callable[[str], Grants] = lambda name: NOTHING_GRANTED
     """Tells the grants of the keys of a name."""
+    explains: Explains | None = None
+    """Explains where the time of requests went; it is one of the journals, too."""
 
     async def close(self) -> None:
         """Ends all that the parts have begun."""

@@ -1,6 +1,7 @@
 """The receipt of an answer: which model gave it, to which request, and what it took."""
 
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,10 +19,12 @@ def has_receipt(record: RequestRecord) -> bool:
     return any(isinstance(stream, Stream) for stream in record.streams)
 
 
-def receipt_of(record: RequestRecord, id: str, path: str, body: str) -> dict[str, Any]:
+def receipt_of(
+    record: RequestRecord, id: str, path: str, body: str, reasons: Sequence[str] = ()
+) -> dict[str, Any]:
     """Returns the receipt of a request whose answers have ended, as it stands in JSON: all numbers are whole, so that
     its canonical form (RFC 8785) is the same in every language. `id` is the request's, and `path` the one that was
-    asked with `body`."""
+    asked with `body`; the `reasons` say where its time went."""
     cost = Cost.of(record)
     generation = record.generations[-1]
     counts = "-".join("0" for spec in generation.specs for _ in range(spec.num_answers))
@@ -37,6 +40,7 @@ def receipt_of(record: RequestRecord, id: str, path: str, body: str) -> dict[str
         "total_us": _micros((record.ended_at or time.monotonic()) - record.received_at),
         "step_us": cost.step_us, "kv_token_ms": cost.kv_token_ms,
         "energy_uj": None if cost.energy_uj is None else int(cost.energy_uj),
+        "reasons": [*reasons],
         "waits_us": {cause: _micros(seconds) for cause, seconds in cost.waits.items()},
     }
     return {name: value for name, value in told.items() if value is not None}

@@ -17,6 +17,7 @@ from penstock.router.engine.trace import Trace
 from penstock.router.errors import RouterError
 from penstock.router.foreign.attempt import Attempt
 from penstock.router.grants import NOTHING, Grants
+from penstock.router.limits import Limits
 from penstock.router.rates import Use
 
 AnyStream = Stream | PooledStream
@@ -130,8 +131,8 @@ class Journal(Protocol):
 
 class Generation:
     """The record of a call of `answering`. `answer` names the answers, by which they can be repeated, `model` the model
-    that makes them, of this `revision` if it has any, and `facts` those of the group that does. Times are of
-    `time.monotonic`."""
+    that makes them, of this `revision` if it has any, `facts` those of the group that does, and `limits` those of its
+    requests. Times are of `time.monotonic`."""
 
     def __init__(self, context: bytes, specs: Sequence[AnySpec], is_stream: bool) -> None:
         self.specs = specs
@@ -139,6 +140,7 @@ class Generation:
         self.answer = self.model = ""
         self.revision: str | None = None
         self.facts: Facts | None = None
+        self.limits: Limits | None = None
         self.received_at = time.monotonic()
         self.checked_at: float | None = None
         self.streams: tuple[AnyStream, ...] = ()

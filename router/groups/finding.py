@@ -1,6 +1,7 @@
 """How a router comes to its groups: the launcher's own shards, or those that a directory lists."""
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 
 from penstock.contract.facts import Facts
@@ -38,11 +39,11 @@ class Finding:
         """Waits for the first group, of several that are there one with room for what the settings ask for, and
         returns its facts."""
         if self._own is not None:
-            self._first = within(await self._own.describe(), self._config)
+            self._first = await self._own.describe()
         else:
             assert self._roster is not None
-            self._first = within(await self._roster.first(self._has_room), self._config)
-        return self._first
+            self._first = await self._roster.first(self._has_room)
+        return within(self._first, self._config)
 
     def _has_room(self, facts: Facts) -> bool:
         try:
@@ -54,10 +55,11 @@ class Finding:
     def groups(self, limits: Limits, metrics: Metrics, adapters: Registry) -> Groups:
         """Makes an engine for the first group, and for each that is found from now on."""
         def engine(fleet: GrpcFleet, facts: Facts) -> Engine:
-            config = self._config
+            config, memory_tokens = self._config, facts.capacity
             facts, is_own = within(facts, config), self._own is not None
-            return Engine(fleet, facts, Limits.resolve(config, facts), metrics, config.pipeline_depth,
-                          config.max_shard_downtime, adapters, name=facts.group, is_one_of_many=not is_own)
+            limits = replace(Limits.resolve(config, facts), memory_tokens=memory_tokens)
+            return Engine(fleet, facts, limits, metrics, config.pipeline_depth, config.max_shard_downtime, adapters,
+                          name=facts.group, is_one_of_many=not is_own)
 
         if self._own is not None:
             groups = Groups(limits, metrics, adapters)

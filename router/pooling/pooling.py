@@ -24,7 +24,7 @@ async def pooled(asking: Asking, specs: Sequence[PoolingSpec]) -> list[Pooled]:
     service, received_at = asking.service, time.monotonic()
     generation = request_record.current().begin(specs, is_stream=False)
     generation.model, generation.revision = asking.service.info.model_id, asking.service.info.model_sha
-    generation.facts = asking.service.facts
+    generation.facts, generation.limits = asking.service.facts, asking.service.limits
     streams: list[PooledStream] = []
     try:
         facts = service.engine.kinds[0]

@@ -1,6 +1,7 @@
 """The batch: the sequences that have a slot, with the blocks of memory and the adapters that they hold."""
 
 from penstock.contract.block_copy import BlockCopy
+from penstock.router.scheduling.arrival import Arrival
 from penstock.router.scheduling.cached_block import Node
 from penstock.router.scheduling.fork import Fork
 from penstock.router.scheduling.in_order import put_in
@@ -25,6 +26,7 @@ class Batch:
         """Those that get rows, in their order."""
         self.leaving: list[Sequence] = []
         """Those that get no more rows, and that a step in flight names."""
+        self.num_slots = max_slots
         self.free_slots = list(range(max_slots - 1, -1, -1))
         self.cleared_slots: list[int] = []
         """Those that were left since the last plan."""
@@ -33,8 +35,42 @@ class Batch:
         self.memory = memory
         self.adapters = adapters
         self.kv_use = KvUse(memory)
+        self._counted_at, self._kept = (-1, 0), (0, 0)
         self._copies: dict[Sequence, BlockCopy] = {}
         """The copies that are still to be made for sequences that began as forks. The source is held until then."""
+
+    def note_arrival(self, sequence: Sequence) -> None:
+        """Notes the crowd that a sequence finds here before it is put among those that wait, the first of its
+        request."""
+        if sequence.usage.arrival is None:
+            sequence.usage.arrival = self._found_by(sequence)
+
+    def _found_by(self, sequence: Sequence) -> Arrival:
+        memory, waiting, adapters = self.memory, self.waiting, self.adapters
+        num_before, own = waiting.num_before(sequence), len(sequence.tokens)
+        left = waiting.num_left(sequence.is_background)
+        # Each that waits may begin a block more than its tokens fill together, and keeps one more to grow.
+        reserve, prompts = self._kept_for_running()
+        blocks = memory.num_held + memory.blocks_for(left) + 2 * num_before + memory.blocks_for(own) + reserve
+        is_ready = adapters.is_loaded(sequence.adapter)
+        return Arrival(
+            num_before=num_before, num_running=len(self.running), num_slots=self.num_slots,
+            slots_needed=self.num_slots - len(self.free_slots) + num_before + 1,
+            num_blocks=memory.pool.num_blocks, num_held=memory.num_held,
+            blocks_needed=0 if memory.is_whole else blocks,
+            step_tokens_needed=len(self.running) + prompts + left + own,
+            adapter_budget=adapters.budget,
+            adapters_needed=0 if is_ready else adapters.bytes_with([sequence.adapter, *waiting.adapters]))
+
+    def _kept_for_running(self) -> tuple[int, int]:
+        """Returns how many blocks are to be kept for those that run, and how many tokens their prompts have left. That
+        is counted once between two plans, when thousands may come."""
+        plan = self.waiting.waits.num_plans, len(self.running)
+        if self._counted_at != plan:
+            self._counted_at = plan
+            self._kept = (sum([self.memory.reserve_of(each) for each in self.running]),
+                          sum([max(0, each.prefill_end - each.computed) for each in self.running]))
+        return self._kept
 
     @property
     def is_empty(self) -> bool:

@@ -97,6 +97,11 @@ class Residency:
         """Tells whether a sequence that uses the adapter can run; one without can always."""
         return not number or self.state(number) is AdapterState.LOADED
 
+    def bytes_with(self, numbers: Iterable[int]) -> int:
+        """Returns the bytes of adapters together with those of all that are on the shards, or on their way."""
+        missing = {*numbers} - self._residents.keys() - {0}
+        return self.num_used + sum(self._sizes[number] for number in missing)
+
     def is_crowded_out(self, number: int) -> bool:
         """Tells whether there is no room for an adapter, whatever is unloaded, beside those that sequences hold."""
         held = sum(each.num_bytes for key, each in self._residents.items() if each.num_holders and key != number)

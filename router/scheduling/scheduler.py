@@ -102,6 +102,7 @@ class Scheduler:
         assert sequence.least_length <= min(sequence.max_length, self.memory.capacity)
         assert not self.memory.is_whole or len(sequence.tokens) <= self._max_step_tokens
         self._sequences[sequence.id] = sequence
+        self._batch.note_arrival(sequence)
         self._waiting.add(sequence)
         if self._live_prefixes is not None:
             self._live_prefixes.add(sequence.id, sequence.namespace, sequence.tokens)
@@ -243,7 +244,7 @@ class Scheduler:
         assert result.step_id == step_id, f"result of step {result.step_id}, expected {step_id}"
         answers = result.by_slot()
         confirmed: list[Confirmed] = []
-        self.ledger.open(result, num_tokens)
+        self.ledger.open(result, num_tokens, len(rows))
         for sequence, row in rows:
             sequence.in_flight -= 1
             sequence.promised -= row.is_sampled
@@ -281,6 +282,7 @@ class Scheduler:
         elif sequence.status is Status.RUNNING:
             self._batch.running.remove(sequence)
         self.suspects.clear(sequence)
+        self.ledger.leave(sequence)
         if self._live_prefixes is not None:
             self._live_prefixes.remove(sequence_id)
         sequence.status, sequence.finish_reason = Status.FINISHED, reason

@@ -13,6 +13,7 @@ from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.fork import Fork, GuessFork
 from penstock.router.scheduling.guesser import Guesser
 from penstock.router.scheduling.priorities import BACKGROUND, place_of
+from penstock.router.scheduling.step_totals import StepTotals
 from penstock.router.scheduling.tenant import Tenant
 from penstock.router.scheduling.usage import Usage
 from penstock.router.scheduling.wait_reasons import WaitReason
@@ -121,6 +122,8 @@ class Sequence:
     """The usage of its request, which its other sequences share."""
     charged_at: float = 0.0
     """Up to when it was charged for its keys and values."""
+    computed_at: StepTotals | None = None
+    """The steps of its group up to the one that computed its prompt, or computed it anew."""
     wait_cause: str | None = None
     """The cause of its waiting, if that is another one than the reasons of the plans."""
     waits_since: float = 0.0

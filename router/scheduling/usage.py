@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from penstock.router.scheduling.arrival import Arrival
+
 
 @dataclass(slots=True, eq=False)
 class Usage:
@@ -20,6 +22,20 @@ class Usage:
     """For how long it held keys and values, times the number of their tokens."""
     waits: dict[str, float] = field(default_factory=dict)
     """For how many seconds it waited, by what for: the values of `WaitReason` and of `Return`."""
+    arrival: Arrival | None = None
+    """The crowd that it found when it came to the first of the groups."""
+    prompt_seconds: float = 0.0
+    """From each time that it began to run, until its prompt was computed."""
+    replay_seconds: float = 0.0
+    """The same of the tokens that were computed once more."""
+    vain_seconds: float = 0.0
+    """From the last result of a group that was lost, until it was known to be lost."""
+    num_steps: int = 0
+    """How many steps the group made since its prompt was computed."""
+    num_beside: int = 0
+    """How many rows of others those steps had together."""
+    prompts_beside: float = 0.0
+    """The seconds of those steps that went to prompts of others."""
     reached: int = 0
     """How many of its tokens were computed before it last lost their keys and values."""
 

@@ -1,9 +1,11 @@
 """Those that wait to run."""
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable
 
 from penstock.router.scheduling.cached_block import Node
-from penstock.router.scheduling.in_order import of_class, put_in, take_out
+from penstock.router.scheduling.in_order import by_order, of_class, put_in, take_out
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.sequence import Sequence
 from penstock.router.scheduling.shares import Shares
@@ -23,6 +25,8 @@ class Waiting(list[Sequence]):
         """The tokens of those that are of the background, and of all others."""
         self.num_background = 0
         """How many are of the background."""
+        self.adapters: Counter[int] = Counter()
+        """The adapters of those that need one, each with how many do."""
 
     def add(self, sequence: Sequence) -> None:
         """Puts a sequence in its place, which is matched with no cached blocks yet."""
@@ -33,6 +37,12 @@ class Waiting(list[Sequence]):
         self.waits.begin(sequence)
         self._left[sequence.is_background] += len(sequence.tokens)
         self.num_background += sequence.is_background
+        if sequence.adapter:
+            self.adapters[sequence.adapter] += 1
+
+    def num_before(self, sequence: Sequence) -> int:
+        """Returns how many come before a sequence that is none of them yet."""
+        return bisect_left(self, sequence.order, key=by_order)
 
     def take(self, sequence: Sequence) -> None:
         """Takes one of them out."""
@@ -43,6 +53,10 @@ class Waiting(list[Sequence]):
         depth = sequence.matched.depth if sequence.matched else 0
         self._left[sequence.is_background] -= len(sequence.tokens) - depth * self._memory.block_size
         self.num_background -= sequence.is_background
+        if sequence.adapter:
+            self.adapters[sequence.adapter] -= 1
+            if not self.adapters[sequence.adapter]:
+                del self.adapters[sequence.adapter]
 
     def match(self, sequence: Sequence) -> Node:
         """Finds the cached blocks that one of them may begin with, and returns the last, as `KvMemory.match` does."""

@@ -49,6 +49,7 @@ class Waits:
         self._clock = clock
         self._planned_at = clock()
         self._crowds = {False: _Crowd(), True: _Crowd()}
+        self.num_plans = 0
         self.numbers: Counter[WaitReason] = Counter()
         """How many wait for what, as the latest plan has found."""
 
@@ -58,17 +59,20 @@ class Waits:
         for crowd in self._crowds.values():
             crowd.settle(now - self._planned_at)
         self._planned_at = now
+        self.num_plans += 1
         self.numbers.clear()
 
     def begin(self, sequence: Sequence) -> None:
         """Takes in that a sequence begins to wait, for its `wait_cause` if it has one. Of the beams of a search only
         the first is counted, which comes alone."""
-        sequence.waits_since = self._clock()
+        sequence.waits_since = now = self._clock()
+        if sequence.wait_cause is Return.REPLAYED:
+            sequence.usage.vain_seconds += now - sequence.charged_at
         is_counted = not sequence.is_beam or len(sequence.tokens) == sequence.prompt_length
         if is_counted and sequence.wait_cause is None:
             crowd = self._crowds[sequence.is_background]
             sequence.counts_before = {**crowd.totals}
-            sequence.counts_before[crowd.reason] += sequence.waits_since - self._planned_at
+            sequence.counts_before[crowd.reason] += now - self._planned_at
 
     def hold(self, is_background: bool, reason: WaitReason, number: int) -> None:
         """Says why the last `number` of a class wait."""

@@ -172,6 +172,20 @@ async def test_failures_are_told(tab):
     assert await tab.evaluate("document.activeElement.name") == "grammar_value"
 
 
+async def test_an_answer_tells_why_it_took_so_long(tab):
+    await tab.click("[value=completion]")
+    await set_field(tab, "max_tokens", "10")
+    await tab.click("#prompt")
+    await tab.type("def open(path):")
+    await tab.press("Enter", modifiers=2)
+    await tab.until("document.querySelector('.why') !== null")
+    await tab.click(".why summary")
+    assert re.fullmatch(r"Took [\d.]+ m?s: .*\.", await tab.until("document.querySelector('.why p')?.textContent"))
+    phases = await tab.evaluate("[...document.querySelectorAll('.why li')].map(item => item.textContent.split(':')[0])")
+    assert phases[-2:] == ["computing", "sending"]
+    assert tab.errors == []
+
+
 async def test_figures(tab):
     await tab.until("document.querySelector('[data-figure=rate]').textContent !== '–'")
     assert await tab.evaluate("[...document.querySelectorAll('#figures dd')].map(figure => figure.textContent)") == [

@@ -34,6 +34,16 @@ async def answered(session: aiohttp.ClientSession, url: str, ask: Ask) -> dict[s
     return answer
 
 
+async def explained(session: aiohttp.ClientSession, url: str, answers: list[dict[str, Any]]) -> None:
+    """Any of the processes explains all of the answers."""
+    for answer in answers:
+        async with session.get(f"{url}/explain/{answer['receipt']['id']}") as response:
+            told = await response.json()
+        assert response.status == 200, told
+        assert told["total_seconds"] >= answer["receipt"]["total_us"] / 1e6
+        assert told["reasons"], told
+
+
 def step_seconds(series: dict[str, float]) -> float:
     """The time of all steps that have come back."""
     return sum(value for name, value in series.items() if name.startswith("tgi_batch_inference_duration_sum"))
@@ -62,6 +72,7 @@ async def test_receipts_add_up(tmp_path: Path) -> None:
             [shard] = (await busiest(session, server, groups)).shards().values()
             shard.send_signal(signal.SIGKILL)
             answers = await asyncio.gather(*tasks)
+            await explained(session, server.url, answers)
             after = await scrape(session, server.url)
     tokens: Counter[str] = Counter()
     waits: Counter[str] = Counter()

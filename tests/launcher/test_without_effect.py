@@ -81,7 +81,7 @@ SERVE: dict[str, Acts] = OF_MODEL | TLS | dict.fromkeys((
     "vllm_metrics", "triton_metrics", "api_key_file", "metrics_key", "max_shard_downtime", "poison_memory",
     "no_request_logs",
     "shard_uds_path", "groups", "allow_priorities", "trust_request_chat_template", "tool_call_parser",
-    "reasoning_parser", "receipt_key", "output_checks"), ALWAYS) | {
+    "reasoning_parser", "receipt_key", "output_checks", "explained_requests"), ALWAYS) | {
     "models": Idle("--models /a", "`model_id` and `models` can't be given together"),
     "model_repository": Idle("--model-repository /a", "`model_id` and `model_repository` can't be given together"),
     **{name: Idle(f"--{name.replace('_', '-')} 5", TOLD.format(name.replace("_", "-")) + "without --models or")

@@ -10,6 +10,8 @@ from penstock.router import request_id
 from penstock.router.api.http.body import READ_AHEAD, json_response, read_json
 from penstock.router.api.http.route import Route
 from penstock.router.errors import NoRoute, ValidationError
+from penstock.router.explaining.explanation import reasons_of
+from penstock.router.explaining.story import Story
 from penstock.router.generation import request_record
 from penstock.router.generation.receipt import has_receipt, receipt_of
 from penstock.router.generation.services import first_of
@@ -108,7 +110,8 @@ async def give_receipt(path: str, body: str, signer: Signer | None, most: int | 
     if not has_receipt(record):
         raise ValidationError(f"`{FIELD}` is for texts that this server generates: not for those of other servers")
     await record.billed()
-    receipt = receipt_of(record, request_id.current() or "", path, body)
+    id = request_id.current() or ""
+    receipt = receipt_of(record, id, path, body, reasons_of(Story.of(record, id, 200)))
     if most is not None and len(orjson.dumps(receipt)) + SIGNATURE_BYTES > most:
         del receipt["request"]["body"]
     return receipt if signer is None else signer.signed(receipt)

@@ -57,6 +57,14 @@ def test_a_load_is_no_more_work_to_tell_however_many_wait() -> None:
     assert many == few
 
 
+def test_one_that_comes_is_little_more_work_however_many_run_and_wait() -> None:
+    def come(scheduler: Scheduler, id: int) -> None:
+        scheduler.add(make_sequence(id, length=8))
+
+    few, many = (work(partial(come, busy(number, 256, 2 * number), 3 * number)) for number in (2, 200))
+    assert many < few + 50
+
+
 def test_one_that_leaves_is_little_more_work_however_many_wait() -> None:
     few, many = (work(partial(busy(1, 1, number).finish, number, FinishReason.CANCELLED))
                  for number in (1, 500))

@@ -37,7 +37,7 @@ COSTLY = {"/", "/generate", "/generate_stream", "/v1/completions", "/v1/chat/com
           *(f"/v2/models/{{model:.+}}{version}/{verb}" for version in ("", "/versions/{version}")
             for verb in ("infer", "generate", "generate_stream"))}
 STORED = {"/v1/files/{file}", "/v1/files/{file}/content", "/v1/batches/{batch}", "/v1/responses/{response}",
-          "/v1/responses/{response}/input_items", "/v1/usage"}
+          "/v1/responses/{response}/input_items", "/v1/usage", "/explain/{id:.+}"}
 OF_OPENAI = {"/embeddings", "/score", "/classify", "/pooling"}
 """Paths whose errors are OpenAI's, as those below /v1 and /v2."""
 PAGE = {"origin": "https://page.example"}

@@ -1,5 +1,5 @@
 // An answer's tokens, {text, logprob, others: [[text, logprob]], reason}, to its end: when the server dies, the answer
-// goes on behind the last event that came.
+// goes on behind the last event that came. The id of the last request for it is put into `told`.
 
 import {say} from "./dom.js";
 import {Gone, Overloaded, broken, failure, refusal} from "./failures.js";
@@ -23,14 +23,14 @@ function readCompletion(event) {
     others: event.top_tokens?.map((other) => [other.text, other.logprob])};
 }
 
-export const streamChat = (body, signal) => stream("v1/chat/completions", readChat, {
-  ...body, stream: true, ...(isColoured() && {logprobs: true, top_logprobs: 3})}, signal);
+export const streamChat = (body, signal, told) => stream("v1/chat/completions", readChat, {
+  ...body, stream: true, ...(isColoured() && {logprobs: true, top_logprobs: 3})}, signal, told);
 
-export const streamCompletion = (body, signal) => stream("generate_stream", readCompletion, {
-  ...body, parameters: {...body.parameters, details: true, ...(isColoured() && {top_n_tokens: 3})}}, signal);
+export const streamCompletion = (body, signal, told) => stream("generate_stream", readCompletion, {
+  ...body, parameters: {...body.parameters, details: true, ...(isColoured() && {top_n_tokens: 3})}}, signal, told);
 
-async function* stream(path, read, body, signal) {
-  const state = {id: null, hasBegun: false, isWhole: false};
+async function* stream(path, read, body, signal, told) {
+  const state = {id: null, hasBegun: false, isWhole: false, told};
   for (let since = null, tries = 0; ;) {
     try {
       for await (const event of attempt(path, body, signal, state)) {
@@ -55,6 +55,7 @@ async function* attempt(path, body, signal, state) {
   const ids = {accept: "text/event-stream", ...(state.id && {"last-event-id": state.id})};
   const response = await fetch(
     path, {method: "POST", headers: {...headers(), ...ids}, body: JSON.stringify(body), signal}).catch(broken);
+  state.told.request = response.headers.get("x-request-id");
   if (!response.ok) throw await refusal(response);
   state.id ??= response.headers.get("penstock-answer");
   for await (const {data, id} of events(response)) {

@@ -6,6 +6,7 @@ import * as markdown from "./markdown.js";
 import * as parameters from "./parameters.js";
 import {streamChat, streamCompletion} from "./stream.js";
 import {View} from "./view.js";
+import {addWhy} from "./why.js";
 
 const GUIDE = {
   chat: "Ask something. The model sees the whole conversation.",
@@ -125,23 +126,24 @@ async function answer(asked, body) {
   const talk = turns = asked.isChat ? [...asked.turns] : turns, libraries = asked.isChat && markdown.load();
   views.push(view);
   view.draw();
-  await write(item, view, add(acts, "p", "note"), asked.isChat ? streamChat : streamCompletion, body);
+  const request = await write(item, view, add(acts, "p", "note"), asked.isChat ? streamChat : streamCompletion, body);
   if (asked.isChat) {
     if (view.text) talk.push({role: "assistant", content: view.text});
     else talk.pop();  // the server has answered nothing, so nothing was said
   } else if (item.classList.contains("failed")) find("#prompt").value ||= asked.text;
   addButton(acts, "Copy", (button) => copy(view.text, button));
   addButton(acts, "Regenerate", () => begin(asked, () => removeFrom(item)), "small again");
+  if (request) addWhy(item, request);
   await libraries;
   view.draw();
 }
 
 async function write(item, view, note, stream, body) {
-  const mine = running = new AbortController();
+  const mine = running = new AbortController(), told = {};
   let count = 0, start = 0, reason = "the connection's end", isAtEnd = true, rested = performance.now(), rest = REST;
   setRunning(true);
   try {
-    for await (const token of stream(body, mine.signal)) {
+    for await (const token of stream(body, mine.signal, told)) {
       mine.signal.throwIfAborted();  // what came before the user stopped it, but was not drawn yet, is left out
       if (count++ === 0) start = performance.now();
       view.take(token);
@@ -168,6 +170,7 @@ async function write(item, view, note, stream, body) {
     setRunning(false);
     say(note.textContent);
   }
+  return told.request;
 }
 
 function setRunning(isRunning) {
