@@ -20,6 +20,12 @@ pytestmark = pytest.mark.slow
 PROMPT = {"prompt": "def main():", "max_tokens": 24, "seed": 3, "temperature": 0.9}
 
 
+def accounts(folder: Path) -> list[str]:
+    """The flags of a server that keeps accounts."""
+    (folder / "prices.yaml").write_text("currency: USD\n")
+    return ["--data-dir", str(folder / "data"), "--prices", str(folder / "prices.yaml")]
+
+
 @pytest.fixture
 def pair(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
     """Yields the front, and the server whose model it has as `far`."""
@@ -31,7 +37,7 @@ def pair(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
         (tmp_path / "models.yaml").write_text(json.dumps({"models": models, "aliases": {"any": "far"}}))
         command = [str(Path(sys.executable).with_name("text-generation-launcher")), "--hostname", "127.0.0.1",
                    "--models", str(tmp_path / "models.yaml"), "--port", str(port), "--api-key", "ours",
-                   "--threads", "1"]
+                   "--threads", "1", *accounts(tmp_path)]
         with running(tmp_path, command, port, {"FAR_KEY": "sk-far"}) as front:
             yield front, other
 
@@ -41,13 +47,15 @@ def test_a_gateway_needs_no_shards(tmp_path: Path) -> None:
     models = [{"name": "far", "url": f"http://127.0.0.1:{nobody}"}]
     (tmp_path / "models.yaml").write_text(json.dumps({"models": models}))
     command = [str(Path(sys.executable).with_name("text-generation-launcher")), "--hostname", "127.0.0.1",
-               "--models", str(tmp_path / "models.yaml"), "--port", str(port)]
+               "--models", str(tmp_path / "models.yaml"), "--port", str(port), *accounts(tmp_path)]
     with running(tmp_path, command, port) as gateway:
         request = urllib.request.Request(f"{gateway.url}/v1/completions", json.dumps(PROMPT).encode(),
                                          {"content-type": "application/json"})
         with pytest.raises(urllib.error.HTTPError) as failure:
             urllib.request.urlopen(request)
         assert (failure.value.code, f"127.0.0.1:{nobody}" in failure.value.read().decode()) == (502, True)
+        with urllib.request.urlopen(f"{gateway.url}/v1/usage") as response:
+            assert json.load(response) == {"object": "list", "data": [], "budget": None}
         assert len(gateway.processes()) == 1
         assert gateway.terminate() == 0
 
@@ -74,6 +82,9 @@ async def test_a_front_answers_as_the_other_server_does(pair: tuple[Server, Serv
         assert (await ask(session, front, "sk-far", model="far"))[0] == 401
         async with session.get(f"{front.url}/v1/models") as response:
             rows = {each["id"]: each for each in (await response.json())["data"]}
+        async with session.get(f"{front.url}/v1/usage", headers={"authorization": "Bearer ours"}) as response:
+            used = {row["model"]: (row["requests"], row["tokens"]["output"]) for row in (await response.json())["data"]}
+        assert used == {"far": (2, 48), "near": (1, 24)}
         assert (rows["far"]["state"], rows["far"]["source"]) == ("ready", other.url)
     log = front.log.read_text()
     assert "failed_sources=" in log

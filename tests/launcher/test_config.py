@@ -56,6 +56,7 @@ from penstock.system.setting import Who
     (["--api-key", "key "], "`api_key` must have printable characters, and no space at its ends"),
     (["--metrics-key", " key"], "`metrics_key` must have printable characters, and no space at its ends"),
     (["--api-key-file", "/no/file"], "`api_key_file`: cannot read /no/file: No such file or directory"),
+    (["--prices", "/no/file", "--data-dir", "/a"], "`prices`: cannot read /no/file: No such file or directory"),
     (["--api-key", "key\n"], "`api_key` must have printable characters, and no space at its ends"),
     (["--ssl-certfile", "cert.pem"], "`ssl_certfile` and `ssl_keyfile` must be given together"),
     (["--ssl-keyfile", "key.pem"], "`ssl_certfile` and `ssl_keyfile` must be given together"),

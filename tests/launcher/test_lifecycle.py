@@ -124,9 +124,11 @@ def test_router_that_starts_slowly_is_not_silent(launch):
 
 
 @pytest.mark.slow
-def test_sighup_is_for_routers_that_know_it(launch, tmp_path):
-    (tmp_path / "keys").write_text("key\n")
-    with launch("--api-key-file", str(tmp_path / "keys"), router="dawdles") as run:
+@pytest.mark.parametrize(("content", "flags"), [
+    ("key\n", ["--api-key-file"]), ("currency: USD\n", ["--data-dir", "/nowhere", "--prices"])], ids=["keys", "prices"])
+def test_sighup_is_for_routers_that_know_it(launch, tmp_path, content, flags):
+    (tmp_path / "file").write_text(content)
+    with launch(*flags, str(tmp_path / "file"), router="dawdles") as run:
         run.wait_for("router dawdles")
         run.process.send_signal(signal.SIGHUP)
         run.wait_for(*READY)
