@@ -1,5 +1,6 @@
 """The KV memory, which the scheduler deals out in blocks; sequences share some of them through the prefix cache."""
 
+from collections.abc import Sequence as Items
 from sys import maxsize
 
 from penstock.contract.block_copy import BlockCopy
@@ -56,6 +57,11 @@ class KvMemory:
         blocks available."""
         spare = max(0, self.num_available - reserve)
         return max(0, (len(sequence.blocks) + spare) * self.block_size - sequence.computed - 1)
+
+    def hit_blocks(self, namespace: str, tokens: Items[int], coming: int = 0) -> int:
+        """Returns how many blocks a prompt may begin with that are cached, or are among the first `coming`."""
+        most = (len(tokens) - 1) // self.block_size if self.shares_prefixes else 0
+        return min(most, max(coming, self.cache.match(namespace, tokens, most).depth))
 
     def match(self, sequence: Sequence) -> Node:
         """Finds the cached blocks that a sequence may begin with, and returns the last of them.

@@ -244,6 +244,7 @@ class Scheduler:
         assert result.step_id == step_id, f"result of step {result.step_id}, expected {step_id}"
         answers = result.by_slot()
         confirmed: list[Confirmed] = []
+        shares = self._waiting.shares if self._waiting.shares.is_on else None
         self.ledger.open(result, num_tokens, len(rows))
         for sequence, row in rows:
             sequence.in_flight -= 1
@@ -255,8 +256,8 @@ class Scheduler:
                 if answer is not None:
                     own = take_in(sequence, row, answer, self._eos_token_ids, self.memory)
                     confirmed += own
-                    if self._waiting.shares.is_on:
-                        self._waiting.shares.answered(sequence, own)
+                    if shares is not None:
+                        shares.answered(sequence, own)
                     self._conclude(sequence, own[-1] if own else None)
             if sequence.forks:
                 self._batch.drop_forks(sequence)
@@ -379,9 +380,8 @@ class Scheduler:
 
     def hit_blocks(self, namespace: str, tokens: Items[int]) -> int:
         """Returns how many blocks of a prompt are cached, or will be since another sequence has them, too."""
-        most = (len(tokens) - 1) // self.memory.block_size if self.memory.shares_prefixes else 0
-        return min(most, max(self.memory.cache.match(namespace, tokens, most).depth,
-                             self._live_prefixes.match(namespace, tokens) if self._live_prefixes else 0))
+        coming = self._live_prefixes.match(namespace, tokens) if self._live_prefixes else 0
+        return self.memory.hit_blocks(namespace, tokens, coming)
 
     @property
     def num_waiting(self) -> int:
