@@ -60,6 +60,13 @@ class Handler(BaseHTTPRequestHandler):
         """Logs nothing."""
 
 
+@pytest.fixture(autouse=True)
+def no_other_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hides a server that process 1 of this machine may have, for the command alone."""
+    server_arguments = health.server_arguments
+    monkeypatch.setattr(health, "server_arguments", lambda *proc: server_arguments(*proc) if proc else ())
+
+
 @pytest.fixture
 def peer() -> Iterator[HTTPServer]:
     with HTTPServer(("127.0.0.1", 0), Handler) as server:

@@ -24,7 +24,7 @@ def make(triton: TritonNames | None = None) -> Metrics:
         metrics.failed(error)
     metrics.occupancy("", Occupancy(num_waiting=3))
     metrics.first_token(0.015)
-    step: Any = SimpleNamespace(draft_time=0.0, forward_time=0.0, sample_time=0.0)
+    step: Any = SimpleNamespace(draft_time=0.0, forward_time=0.0, sample_time=0.0, energy_uj=None)
     metrics.step(cast(Any, SimpleNamespace(num_prompt_tokens=3)), step, [], 0.0, 0.0)
     metrics.step(cast(Any, SimpleNamespace(num_prompt_tokens=0)), step, [], 0.0, 0.0)
     return metrics

@@ -115,7 +115,7 @@ async def test_a_server_that_can_not_be_reached_or_is_too_slow_is_passed_over(
 ) -> None:
     waits = asyncio.Event()
     stranger.handler = streaming(waits=waits)
-    server = await front(far={"url": [NOBODY, stranger.url, url_of(other)], "model": "demo", "first_timeout": 0.05})
+    server = await front(far={"url": [NOBODY, stranger.url, url_of(other)], "model": "demo", "first_timeout": 1.0})
     assert (await ask(server))[0] == 200
     assert await counts(server) == {"unreachable": 1, "timeout": 1, "answered": 1}
     await until(lambda: stranger.num_left == 1)
