@@ -20,6 +20,7 @@ KERNELS = {
     "embed": ("penstock.bench.embed.command:main", "Measure vectors of texts beside sentence-transformers and others."),
     "loads": ("penstock.bench.server.loads:main", "Time the loads of a model, beside streams of another one."),
     "hits": ("penstock.bench.load.hits:main", "Time answers that a server has kept."),
+    "deadlines": ("penstock.bench.load.deadlines:main", "Count deadlines that are promised, refused and missed."),
     "plan": ("penstock.bench.planning.check:main", "Compare the plans of `penstock plan` with a server."),
     "turns": ("penstock.bench.turns.command:main", "Measure the cost of an agent's turns in the router."),
     "kernels": ("penstock.bench.cli:kernels", "Measure single kernels of the processor's."),

@@ -17,7 +17,6 @@
     ├── ToolError              422  its tools are not as they must be
     ├── SuffixNotSupported     422  a completion with a suffix
     ├── TooManyPrompts         422  a completion of more prompts than are allowed
-    ├── NoInstances            422  a Vertex AI request for nothing
     ├── InvalidAdapter         400  an adapter that can't be loaded
     ├── Unauthorized           401  the API key is missing or wrong
     ├── AdaptersFixed          403  adapters can't be loaded or unloaded while the server runs
@@ -29,7 +28,8 @@
     ├── Overloaded             429  no permit is free
     ├── GenerationError        424  the request failed while it ran
     │   └── KilledGroup        424  it was given up, for the group died whenever it ran
-    ├── StoreFailure, SourceFailed, OutputRefused, ModelsFixed, StepFailed, BudgetSpent, TooFast  are in their rooms
+    ├── BudgetSpent, DeadlineTooShort, DeadlineTooNear, NoInstances, ModelsFixed, OutputRefused, SourceFailed,
+    │   StepFailed, StepRefused, StoreFailure, TooFast  are in their rooms
     ├── Unhealthy              503  no group can answer
     └── Dropped                499  the client left before its answers had ended
 
@@ -243,19 +243,6 @@ class TooManyPrompts(RouterError):
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"Number of prompts exceeds the maximum allowed batch size of {limit}")
-
-
-class NoInstances(RouterError):
-    """A Vertex AI request has no instances; the words are TGI's."""
-
-    status = 422
-    error_type = "Input validation error"
-    metric = "validation"
-    code = "empty_array"
-    param = "instances"
-
-    def __init__(self) -> None:
-        super().__init__("Input validation error")
 
 
 class InvalidAdapter(RouterError):

@@ -96,7 +96,7 @@ class Engine:
         """The limits of requests: less than at the start while the group has less memory."""
         self._limits_at_start = limits
         self._most_blocks = facts.most_blocks
-        self._requests = RequestTable(self._scheduler.finish, metrics.groups.resumed)
+        self._requests = RequestTable(self._scheduler.finish, metrics.groups.resumed, metrics.deadlines.answered)
         self._starting = Starting(
             self._scheduler, self._requests, facts, Guessers(limits.speculate > 0, facts.draft_context),
             most_forced=limits.speculate + self._depth)
@@ -122,8 +122,9 @@ class Engine:
     def take(self, transfer: Transfer) -> None:
         """Starts to generate, or goes on where another engine has stopped.
 
-        Raises Unhealthy while the engine takes no requests, and GenerationError if the request was checked when there
-        was more memory, here or in a group that is gone, or the shards fail whenever they load its adapter.
+        Raises Unhealthy while the engine takes no requests, the errors of deadlines for a new one that would miss its
+        own, and GenerationError if the request was checked when there was more memory, here or in a group that is gone,
+        or the shards fail whenever they load its adapter.
         """
         request = transfer.receiver.request
         if not self.is_healthy:

@@ -11,6 +11,7 @@ from penstock.router.grammar.matcher import Grammar
 from penstock.router.grammar.spec import GrammarSpec
 from penstock.router.scheduling.beam_search import BeamSettings
 from penstock.router.scheduling.priorities import BACKGROUND
+from penstock.router.scheduling.promise import Deadline
 from penstock.router.scheduling.tenant import Tenant
 
 
@@ -56,6 +57,8 @@ class Request:
     """Puts it before those of a higher one, or, as `BACKGROUND`, behind all others: `scheduling/priorities.py`."""
     tenant: Tenant | None = None
     """Whose request it is, where something was granted to tenants that the scheduler must know."""
+    deadline: Deadline | None = None
+    """By when the whole answer has to be there, if it has to."""
     trace: Trace | None = None
     """The trace that notes what happens to the request, if it is traced."""
 

@@ -21,6 +21,8 @@ from penstock.router.scheduling.guesser import Guesser
 
 log = logging.getLogger(__name__)
 
+_WHOLE = (FinishReason.LENGTH, FinishReason.EOS_TOKEN, FinishReason.STOP_SEQUENCE)
+
 
 @dataclass(slots=True)
 class RequestState:
@@ -43,14 +45,17 @@ class RequestState:
 
 class RequestTable(dict[int, RequestState]):
     """Maps sequence ids to the states of their requests; all beams of a search have one state. `finish` ends a sequence
-    in the scheduler; `resumed` is told for how many seconds an answer has paused that has moved here."""
+    in the scheduler; `resumed` is told for how many seconds an answer has paused that has moved here, and `answered`
+    how many seconds are left of the deadline of an answer that is whole."""
 
     def __init__(
-        self, finish: Callable[[int, FinishReason], None], resumed: Callable[[float], None] = lambda seconds: None
+        self, finish: Callable[[int, FinishReason], None], resumed: Callable[[float], None] = lambda seconds: None,
+        answered: Callable[[float], None] = lambda left: None,
     ) -> None:
         super().__init__()
         self._finish = finish
         self._resumed = resumed
+        self._answered = answered
 
     @property
     def each(self) -> list[tuple[int, RequestState]]:
@@ -269,6 +274,9 @@ class RequestTable(dict[int, RequestState]):
             self._finish(sequence_id, FinishReason.ERROR)
 
     def _end(self, sequence_id: int, reason: FinishReason) -> None:
-        beams = self.remove(sequence_id).beams
+        state = self.remove(sequence_id)
+        beams, deadline = state.beams, state.receiver.request.deadline
+        if deadline is not None and reason in _WHOLE:
+            self._answered(deadline.due_at - time.monotonic())
         for id in (sequence_id,) if beams is None else beams.ids:
             self._finish(id, reason)

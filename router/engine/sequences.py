@@ -7,6 +7,7 @@ from penstock.router.engine.side_inputs import side_inputs_of
 from penstock.router.grammar.spec import GrammarSpec
 from penstock.router.scheduling.death_record import DeathRecord
 from penstock.router.scheduling.guesser import Guesser
+from penstock.router.scheduling.promise import Promise
 from penstock.router.scheduling.sequence import Sequence
 from penstock.router.scheduling.usage import Usage
 
@@ -24,6 +25,7 @@ def sequence_of(
         prompt_length=len(request.input_ids),
         max_length=len(request.input_ids) + request.max_new_tokens, sampling=beam_sampling or request.sampling,
         ignore_eos=request.ignore_eos, stop_token_ids=request.stop_token_ids,
+        promise=None if request.deadline is None else Promise(request.deadline.due_at),
         has_grammar=grammar is not None,
         num_free=0 if grammar is None or isinstance(grammar, GrammarSpec) else grammar.num_free,
         wants_prompt_logprobs=request.wants_prompt_logprobs,

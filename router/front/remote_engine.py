@@ -200,8 +200,10 @@ class RemoteEngine:
         self._num_permits -= number
         self._send(messages.ReturnedPermits(number))
 
-    def _submit(self, id: int) -> None:
+    def _submit(self, id: int, is_again: bool = False) -> None:
         request = self._requests[id].receiver.request
+        if is_again and request.deadline is not None:
+            request = replace(request, deadline=request.deadline.promised())
         if request.trace is not None:
             request = replace(request, trace=Trace(request.trace.context))
         self._send(messages.Submission(id, request, tuple(self._outputs[id])))
@@ -232,7 +234,7 @@ class RemoteEngine:
         self._send(messages.Hello(self._num_permits, tuple(self.adapters), self.adapters.removed))
         self._requests.trace_replays()
         for id in self._requests:
-            self._submit(id)
+            self._submit(id, is_again=True)
         self._questions = {number: asked for number, asked in self._questions.items() if not asked.reply.done()}
         for number, asked in self._questions.items():
             self._send(messages.Question(number, asked.ask))

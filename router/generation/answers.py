@@ -21,6 +21,7 @@ from penstock.router.generation.gate import Gate
 from penstock.router.generation.identity import Identity
 from penstock.router.generation.mode import check_mode
 from penstock.router.generation.output_gate import OutputGate
+from penstock.router.generation.refusals import refuse_if
 from penstock.router.generation.request_record import Generation
 from penstock.router.generation.service import Service
 from penstock.router.generation.spec import GenerationSpec
@@ -108,6 +109,8 @@ async def answering(
     try:
         for spec in specs:
             check_mode(spec, service.limits, identity.facts, service.adapters, is_stream)
+            refuse_if(asking.is_background and spec.parameters.deadline_ms is not None,
+                      "`deadline_ms` is for requests that come before those of the background", "unsupported_parameter")
             service.poison.check(spec)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(
@@ -143,7 +146,9 @@ def _gates(
     checker, after = service.around.checker, service.around.after
 
     async def again(answer: Answer, seed: int) -> None:
-        request = replace(answer.request, sampling=replace(answer.request.sampling, seed=seed))
+        deadline = answer.request.deadline and answer.request.deadline.promised()
+        request = replace(
+            answer.request, sampling=replace(answer.request.sampling, seed=seed), deadline=deadline)
         [stream] = _streams(service, request, queue)
         service.engine.submit(stream)
         answers[await stack.enter_async_context(stream)] = answer

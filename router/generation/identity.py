@@ -24,6 +24,8 @@ from penstock.router.generation.tasks import check_task
 
 RESUME, REPEAT, KEY, OUTPUT_IDS = "Last-Event-ID", "penstock-answer", "Idempotency-Key", "penstock-output-ids"
 """The headers of a `Wish`."""
+IN_NO_DIGEST = frozenset({"priority", "cache_salt", "deadline_ms"})
+"""The parameters that no answer depends on."""
 MAX_KEY = 255
 """The most characters of an idempotency key."""
 _ID = re.compile(r"([0-9a-f]{16})\.([0-9]{1,20})\.([0-9a-f]{8})\.([0-9]{1,10}(?:-[0-9]{1,10})*)")
@@ -225,7 +227,7 @@ def _seed(digest: str, given: int | None, key: str | None) -> int:
 
 
 def _digest(specs: Sequence[GenerationSpec], rendering: Sequence[object]) -> str:
-    """Returns the digest of what was asked, without the seed, the priority and the salt. Parameters that are not set
+    """Returns the digest of what was asked, without the seed and `IN_NO_DIGEST`. Parameters that are not set
     are no part of it, so that it is the same for versions of the server that know others."""
     content = [list(rendering), *map(_content, specs)]
     try:
@@ -237,7 +239,7 @@ def _digest(specs: Sequence[GenerationSpec], rendering: Sequence[object]) -> str
 
 def _content(spec: GenerationSpec) -> list[Any]:
     ignored = spec.parameters.model_extra or {}
-    parameters = spec.parameters.model_dump(exclude_defaults=True, exclude={"seed", "priority", "cache_salt", *ignored})
+    parameters = spec.parameters.model_dump(exclude_defaults=True, exclude={"seed", *IN_NO_DIGEST, *ignored})
     namespace = namespace_of(spec.side_inputs)
     return [spec.inputs, parameters, spec.n, spec.is_greedy, spec.keep_stop, spec.add_special_tokens,
             spec.has_openai_penalties, spec.raw_logprobs, spec.wants_prompt_logprobs, sorted(spec.shown_ids),

@@ -28,6 +28,7 @@ def check_mode(spec: GenerationSpec, limits: Limits, facts: Facts, adapters: Reg
     name = "n" if spec.parameters.n in (None, spec.n) else "best_of"
     refuse_if(spec.n > max(1, most), f"`{name}` must be <= {most}. Given: {spec.n}", "integer_above_max_value")
     check_priority(spec.parameters.priority, limits)
+    _check_deadline(spec)
     adapters.check(spec.adapter)
 
 
@@ -39,6 +40,13 @@ def _check_number(parameters: Parameters, limits: Limits, is_stream: bool) -> No
     refuse_if(is_stream, f"`n` != 1 is not supported when streaming tokens; `/v1/completions` has it. Given: {n}")
     refuse_beyond(n, f"`n` must be > 0 and <= {limits.max_best_of}. Given: {n}", above=0, most=limits.max_best_of)
     refuse_beyond(best_of, f"`best_of` must be >= `n`. Given: {best_of} and {n}", least=n)
+
+
+def _check_deadline(spec: GenerationSpec) -> None:
+    deadline = spec.parameters.deadline_ms
+    refuse_beyond(deadline, f"`deadline_ms` must be strictly positive. Given: {deadline}", above=0)
+    refuse_if(deadline is not None and spec.has_beams,
+              f"`deadline_ms` can't be promised with `{spec.names.beam_search}`", "unsupported_parameter")
 
 
 def check_priority(priority: int | None, limits: Limits) -> None:

@@ -35,7 +35,7 @@ _ON_OPENAIS = (
 """Those of the fields below that OpenAI's routes have."""
 _LENGTH: Refused = {
     "n_predict": (-1,), "num_predict": (-1,), "max_length": (), "max_output_tokens": (), "max_tokens_second": _ZERO,
-    "min_length": _ZERO, "min_new_tokens": _ZERO, "max_time": (), "deadline_ms": (), "t_max_predict_ms": _ZERO,
+    "min_length": _ZERO, "min_new_tokens": _ZERO, "max_time": (), "t_max_predict_ms": _ZERO,
     "max_context_length": (), "num_ctx": (), "truncation_length": _ZERO, "truncation_side": ("left",),
     "prompt_truncate_len": (), "n_keep": _ZERO, "num_keep": _ZERO, "n_discard": _ZERO, "n_indent": _ZERO,
     "stop_sequence": _EMPTY, "stop_sequences": _EMPTY, "stop_strings": _EMPTY, "stop_words": _EMPTY,

@@ -112,6 +112,8 @@ class Parameters(Body):
     """Keys and values are shared only with requests that have the same; no answer depends on it, and no digest."""
     priority: Annotated[Int32 | None, Field(repr=False)] = None
     """Where among the requests that wait it is put; no answer depends on it, and no digest of what was asked."""
+    deadline_ms: Annotated[UInt32 | None, Field(repr=False)] = None
+    """How long after its request's receipt the whole answer may come; no answer depends on it, and no digest."""
     num_beams: UInt32 | None = None
     num_return_sequences: UInt32 | None = None
     length_penalty: Float32 | None = None

@@ -14,7 +14,7 @@ from penstock.router.generation.float32 import shortest_float32
 from penstock.router.generation.mode import given_priority
 from penstock.router.generation.parameters import Parameters
 from penstock.router.generation.refusals import beyond, refuse_beyond, refuse_if
-from penstock.router.generation.request_record import waiting
+from penstock.router.generation.request_record import current, waiting
 from penstock.router.generation.sampling import sampling_of
 from penstock.router.generation.seeds import derived_seed
 from penstock.router.generation.spec import TGI_NAMES, FieldNames, GenerationSpec
@@ -22,6 +22,7 @@ from penstock.router.grammar.forms import parse_grammar
 from penstock.router.grammar.matcher import Grammar, GrammarError
 from penstock.router.grammar.spec import GrammarSpec
 from penstock.router.limits import Limits
+from penstock.router.scheduling.promise import Deadline
 from penstock.router.text.encoding import TokenizerError, TooManyTokens
 from penstock.router.text.tokenizer import Tokenizer
 
@@ -100,10 +101,15 @@ async def validate(
         wants_prompt_logprobs=spec.wants_prompt_logprobs,
         side_inputs=spec.side_inputs,
         priority=given_priority(parameters.priority),
+        deadline=_deadline(parameters.deadline_ms),
         shown_ids=spec.shown_ids,
         salt=digest_of(parameters.cache_salt),
         adapter=None if spec.adapter is None else adapter or await adapters.get(spec.adapter))
     return _answers(request, spec)
+
+
+def _deadline(milliseconds: int | None) -> Deadline | None:
+    return None if milliseconds is None else Deadline(current().received_at + milliseconds / 1000, milliseconds)
 
 
 async def _input_ids(spec: GenerationSpec, tokenizer: Tokenizer, limits: Limits) -> tuple[int, ...]:

@@ -12,10 +12,11 @@ from typing import Any
 from penstock.contract.facts import Facts
 from penstock.router.adapters.registry import Adapter, Registry
 from penstock.router.engine.engine import Engine
+from penstock.router.engine.errors import DeadlineTooNear, DeadlineTooShort
 from penstock.router.engine.receiver import Receiver
 from penstock.router.engine.request import Request
 from penstock.router.engine.transfer import Transfer
-from penstock.router.errors import GenerationError, Overloaded, Unhealthy
+from penstock.router.errors import GenerationError, Overloaded, RouterError, Unhealthy
 from penstock.router.fleet.errors import OtherFacts
 from penstock.router.groups.member import Member
 from penstock.router.groups.moving import chosen, most_tokens, move_requests
@@ -185,25 +186,58 @@ class Groups:
         self._permits += number
 
     def submit(self, receiver: Receiver, output_so_far: Sequence[int] = ()) -> None:
-        member = self._choose(receiver.request, is_under_way=bool(output_so_far))
+        ages = self._background_ages if receiver.request.is_background else self._ages
+        age = next(ages)
+        if receiver.request.deadline is None or receiver.request.deadline.is_promised:
+            self._submit(receiver, output_so_far, age)
+            return
+        try:
+            self._submit_in_time(receiver, output_so_far, age)
+        except (DeadlineTooNear, DeadlineTooShort):
+            self._metrics.deadlines.judged(is_promised=False)
+            raise
+        self._metrics.deadlines.judged(is_promised=True)
+
+    def _submit_in_time(self, receiver: Receiver, output_so_far: Sequence[int], age: int) -> None:
+        """Submits a request with a deadline to the group that is chosen for it, or to another one that can meet it.
+        Raises the first group's error if none can."""
+        refused: list[Member] = []
+        first: RouterError | None = None
+        while True:
+            try:
+                self._submit(receiver, output_so_far, age, refused)
+                return
+            except (DeadlineTooNear, DeadlineTooShort) as error:
+                first = first or error
+            except RouterError as error:
+                raise first or error from None
+            if len(refused) == len(self._members):
+                raise first
+
+    def _submit(
+        self, receiver: Receiver, output_so_far: Sequence[int], age: int, tried: list[Member] | None = None
+    ) -> None:
+        """Submits a request to a group that is none of those that were `tried`, of which it is one then."""
+        member = self._choose(receiver.request, is_under_way=bool(output_so_far), without=tried or ())
+        if tried is not None:
+            tried.append(member)
         if not member.has_bits(receiver.request.bits):
             log.warning("a request goes to group %s, though groups of other numerics or weights were to answer it: its "
                         "bits may be other ones than its answer's name says", member.name)
             self._metrics.groups.other_numerics()
-        ages = self._background_ages if receiver.request.is_background else self._ages
-        member.engine.take(Transfer(receiver, output_so_far, age=next(ages)))
+        member.engine.take(Transfer(receiver, output_so_far, age=age))
 
-    def _choose(self, request: Request, is_under_way: bool) -> Member:
-        """Returns the group for a request: one that runs steps and is not to be left, if there is one. Raises Unhealthy
-        if there is none that would wait for its shards, and GenerationError if none has the bits that the request
-        needs, or the weights of an answer that is under way."""
+    def _choose(self, request: Request, is_under_way: bool, without: Sequence[Member] = ()) -> Member:
+        """Returns the group for a request, none of those `without` it: one that runs steps and is not to be left, if
+        there is one. Raises Unhealthy if there is none that would wait for its shards, and GenerationError if none has
+        the bits that the request needs, or the weights of an answer that is under way."""
         if request.needs_bits:
             able = [each for each in self._members if each.has_bits(request.bits)]
         elif is_under_way:
             able = [each for each in self._members if each.has_weights(request.bits)]
         else:
             able = self._members
-        members = [each for each in able if each.engine.is_healthy]
+        members = [each for each in able if each.engine.is_healthy and each not in without]
         if not members:
             raise GenerationError(REPLACED) if self.is_healthy and not able else Unhealthy
         if not is_under_way:

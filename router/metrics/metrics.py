@@ -30,6 +30,7 @@ from penstock.router.metrics.adapters import AdapterMetrics
 from penstock.router.metrics.batches import BatchMetrics
 from penstock.router.metrics.caches import CacheMetrics
 from penstock.router.metrics.checks import CheckMetrics
+from penstock.router.metrics.deadlines import DeadlineMetrics
 from penstock.router.metrics.groups import GroupMetrics
 from penstock.router.metrics.journal import JournalMetrics
 from penstock.router.metrics.processes import Processes
@@ -99,6 +100,7 @@ class Metrics:
         self.cache = CacheMetrics(self._registry)
         self.journal = JournalMetrics(self._registry)
         self.checks = CheckMetrics(self._registry)
+        self.deadlines = DeadlineMetrics(self._registry)
         self.groups = GroupMetrics(self._registry, _DURATIONS)
 
     def _define_requests(self, limits: Limits) -> None:

@@ -15,6 +15,7 @@ from penstock.router.metrics.caches import HIT, MISS, SHARED, SKIPPED, CacheMetr
 from penstock.router.response_cache.backend import Backend, Bounds, Circuit, Kept
 from penstock.router.response_cache.flight import Flight
 from penstock.router.response_cache.recording import Recording, Unreadable
+from penstock.router.scheduling.promise import Deadline
 
 Submit = Callable[[Receiver, Sequence[int]], None]
 """A function with the parameters of `AnyEngine.submit`."""
@@ -45,15 +46,16 @@ class Found:
 
 class _Place(NamedTuple):
     """The name of a computation in flight: equal requests share it if they are as urgent, and as much in need of their
-    bits."""
+    bits; those with deadlines share none, for each is promised by itself."""
 
     key: bytes
     priority: int
     needs_bits: bool
+    deadline: Deadline | None
 
     @classmethod
     def of(cls, request: Request, key: bytes) -> Self:
-        return cls(key, request.priority, request.needs_bits)
+        return cls(key, request.priority, request.needs_bits, request.deadline)
 
 
 class ResponseCache:

@@ -9,7 +9,7 @@ from penstock.router.engine.request import Request
 
 _VERSION = b"penstock answer 1"
 """Another one for what is kept in another form."""
-IGNORED = frozenset({"grammar", "needs_bits", "priority", "tenant", "trace"})
+IGNORED = frozenset({"deadline", "grammar", "needs_bits", "priority", "tenant", "trace"})
 """The fields of a request that change nothing in its answer; a compiled grammar is known by its source."""
 
 

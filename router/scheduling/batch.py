@@ -122,13 +122,17 @@ class Batch:
         while needed > memory.num_available:
             if needed <= self.num_blocks_coming:
                 return False  # it waits for the steps in flight
-            others = [each for each in self.running if each is not sequence]
-            victim = self.waiting.shares.last(others if is_alone else self.running)
+            victim = self._last(without=sequence if is_alone else None)
             self.evict(victim)
             if victim is sequence:
                 return False
         memory.extend(sequence, needed)
         return True
+
+    def _last(self, without: Sequence | None) -> Sequence:
+        """Returns the last that runs but one: of those without a promise, if there is any."""
+        others = [each for each in self.running if each is not without]
+        return self.waiting.shares.last([each for each in others if each.promise is None] or others)
 
     @property
     def num_blocks_coming(self) -> int:

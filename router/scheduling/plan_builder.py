@@ -6,6 +6,8 @@ from penstock.contract.admission import Admission
 from penstock.contract.block_copy import BlockCopy
 from penstock.contract.plan import Plan
 from penstock.contract.row import Row
+from penstock.router.scheduling.batch import Batch
+from penstock.router.scheduling.cached_block import Node
 from penstock.router.scheduling.fork import GuessFork
 from penstock.router.scheduling.sequence import Sequence
 from penstock.router.scheduling.wait_reasons import WaitReason
@@ -36,6 +38,11 @@ class PlanBuilder:
         if self._num_tried == MAX_TRIED:
             self.budget = 0
         return WaitReason.BUDGET
+
+    def admit(self, sequence: Sequence, matched: Node, batch: Batch) -> None:
+        """Lets a waiting sequence into the batch, behind the cached blocks that it was matched with."""
+        batch.admit(sequence, matched)
+        self.admitted.append(Admission(sequence.id, sequence.computed))
 
     def add(self, sequence: Sequence, row: Row) -> None:
         """Adds a row that the budget has room for. The row's tokens count as planned for its sequence."""

@@ -12,7 +12,7 @@ and its slot return when no step does, by one path (`Batch.release`).
 Policies are asked at fixed points: `priorities.py` who comes first, `shares.py` whose turn it is, `step_budget.py` how
 large a step may be, `microbatches.py` who is ready, `speculation/` which guesses to verify, `admission.py` who of the
 waiting may run, `batching.py` when they may, `undecided.py` which beams make room for them, `background.py` how much
-the background may have, `suspects.py` who has to run alone.
+the background may have, `deadlines.py` who comes first for a promise, `suspects.py` who has to run alone.
 """
 
 from collections import deque
@@ -20,7 +20,6 @@ from collections.abc import Callable, Collection, Iterable
 from collections.abc import Sequence as Items
 from dataclasses import replace
 
-from penstock.contract.admission import Admission
 from penstock.contract.plan import Plan
 from penstock.contract.row import Row
 from penstock.contract.step_result import StepResult
@@ -29,8 +28,8 @@ from penstock.router.scheduling.admission import MAX_PASSED, AdmissionRound, oth
 from penstock.router.scheduling.background import Background
 from penstock.router.scheduling.batch import Batch
 from penstock.router.scheduling.batching import Batching, Continuous
-from penstock.router.scheduling.cached_block import Node
 from penstock.router.scheduling.confirmed import Confirmed, Forgotten, Pooled, Sampled
+from penstock.router.scheduling.deadlines import Promises
 from penstock.router.scheduling.death_record import Released
 from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.guesses import choose_guesses
@@ -84,18 +83,18 @@ class Scheduler:
         self.memory = KvMemory(block_size, num_blocks, shares_prefixes, tier, is_whole=is_whole)
         self.adapters, self._batching = adapters or Residency(), batching or Continuous()
         self.budget = budget or StepBudget(max_step_tokens, max_step_tokens, max_step_tokens)
-        self.speculation = speculation
-        self._max_step_tokens, self._num_microbatches = max_step_tokens, num_microbatches
+        self.speculation, self._max_step_tokens, self._num_microbatches = speculation, max_step_tokens, num_microbatches
         self._eos_token_ids = frozenset(eos_token_ids)
         self._sequences: dict[int, Sequence] = {}
         self.ledger, self._waits = Ledger(clock), Waits(clock)
         self._waiting = Waiting(self.memory, self._waits)
         self._batch = Batch(self._waiting, max_slots, self.memory, self.adapters)
-        self.suspects = Suspects()
+        self.suspects, self._next_step_id = Suspects(), 0
         self._background = Background(self._batch, self.suspects, max_slots)
         self._live_prefixes = LivePrefixes(block_size) if knows_live_prefixes else None
         self._in_flight: deque[tuple[int, list[tuple[Sequence, Row]], int]] = deque()
-        self._next_step_id = 0
+        self.promises = Promises(self._batch, self.suspects, self._in_flight, max_slots, num_microbatches, clock,
+                                 lambda: self._step_tokens)
 
     def add(self, sequence: Sequence) -> None:
         """Lets a sequence wait, in its place. One that another group ran before may be suspected of its death."""
@@ -104,6 +103,7 @@ class Scheduler:
         self._sequences[sequence.id] = sequence
         self._batch.note_arrival(sequence)
         self._waiting.add(sequence)
+        self.promises.add(sequence)
         if self._live_prefixes is not None:
             self._live_prefixes.add(sequence.id, sequence.namespace, sequence.tokens)
             self._waiting.match(sequence)
@@ -114,6 +114,7 @@ class Scheduler:
         """Plans the next step; returns None when nothing can run. May preempt the last sequences."""
         builder, batch = PlanBuilder(self._step_tokens, self.memory.is_whole), self._batch
         self._waits.plan()
+        self.promises.plan()
         if (suspect := self.suspects.alone) is not None:
             self._plan_alone(suspect, builder)
             self._waits.hold_all(WaitReason.SUSPECT, self.num_waiting)
@@ -149,14 +150,13 @@ class Scheduler:
         for sequence in ready:
             if sequence.wants_decode and not sits_out(sequence, own := guesses.get(sequence.id, ())):
                 self._decode(sequence, builder, own)
-        for sequence in ready:
-            if sequence.is_prefilling:
-                self._prefill(sequence, builder)
+        for sequence in self.promises.prompts(ready):
+            self._prefill(sequence, builder)
         if self._waiting.number(is_background):
             waiting, is_stalled = self._waiting.in_turn(is_background), not (self._in_flight or builder.rows)
             if make_room(self._batch, waiting, lambda: self._admissions(is_background), is_stalled):
                 waiting = self._waiting.in_turn(is_background)
-            self._admit_waiting(waiting, builder, is_background)
+            self._admit_waiting(waiting if is_background else self.promises.in_turn(waiting), builder, is_background)
         else:
             add_forks(speculation, self._batch, builder)
 
@@ -177,10 +177,11 @@ class Scheduler:
 
     def _prefill(self, sequence: Sequence, builder: PlanBuilder, is_alone: bool = False) -> None:
         """Adds a row for the next chunk: the rest of the budget, but at most half of the whole while others wait."""
-        if sequence.status is not Status.RUNNING or not builder.budget:
+        room = builder.budget if is_alone else self.promises.room(sequence, builder)
+        if sequence.status is not Status.RUNNING or not room:
             return
         shares = not is_alone and others_wait(sequence, self._batch, self._waiting, self.suspects)
-        most = min(builder.budget, builder.whole // 2) if shares else builder.budget
+        most = min(room, builder.whole // 2) if shares else room
         end = sequence.prefill_end if builder.is_whole else min(sequence.prefill_end, sequence.computed + most)
         if not self._batch.grow(sequence, end, is_alone):
             return
@@ -197,7 +198,7 @@ class Scheduler:
             return
         admissions = self._admissions(is_background)
         for index, sequence in enumerate(waiting):
-            if (reason := admissions.obstacle_to_all(builder.budget)) is not None:
+            if (reason := admissions.obstacle_to_all(self.promises.room(sequence, builder))) is not None:
                 self._waits.hold(is_background, reason, number - index)
                 return
             if (reason := builder.obstacle_to(sequence) or admissions.obstacle_to(sequence)) is not None:
@@ -206,7 +207,8 @@ class Scheduler:
                     self._waiting.shares.pass_tenant(sequence)
                 continue
             assert sequence.matched is not None
-            self._admit(sequence, sequence.matched, builder)
+            builder.admit(sequence, sequence.matched, self._batch)
+            self.promises.admitted(sequence)
             self._prefill(sequence, builder)
             admissions.admitted(sequence)
         if index + 1 < number:  # the others of tenants that hold what they may
@@ -214,10 +216,6 @@ class Scheduler:
 
     def _admissions(self, is_background: bool) -> AdmissionRound:
         return AdmissionRound(self._batch, self.suspects, self._background, is_background, self._batching)
-
-    def _admit(self, sequence: Sequence, matched: Node, builder: PlanBuilder) -> None:
-        self._batch.admit(sequence, matched)
-        builder.admitted.append(Admission(sequence.id, sequence.computed))
 
     def _plan_alone(self, suspect: Sequence, builder: PlanBuilder) -> None:
         """Plans a step for a suspect alone, with no other row in it and no other step in flight."""
@@ -231,7 +229,7 @@ class Scheduler:
                 return
             if not batch.free_slots:
                 batch.evict(self._waiting.shares.last(batch.running))
-            self._admit(suspect, self._waiting.match(suspect), builder)
+            builder.admit(suspect, self._waiting.match(suspect), batch)
         if suspect.is_prefilling:
             self._prefill(suspect, builder, is_alone=True)
         else:
@@ -278,6 +276,7 @@ class Scheduler:
         """Ends a sequence, which gets no more rows. Does nothing if it has ended."""
         if (sequence := self._sequences.pop(sequence_id, None)) is None:
             return
+        self.promises.forget(sequence_id)
         if sequence.status is Status.WAITING:
             self._waiting.take(sequence)
         elif sequence.status is Status.RUNNING:
@@ -373,6 +372,7 @@ class Scheduler:
 
     def observe(self, plan: Plan, result: StepResult) -> None:
         """Takes in how long a step took, from which the sizes of the next ones follow."""
+        self.promises.pace.observe(plan.num_tokens)
         for each in (self.budget, self._background):
             each.observe(plan.num_tokens, result.draft_time + result.forward_time)
         if self.speculation is not None:

@@ -13,6 +13,7 @@ from penstock.router.scheduling.finish_reason import FinishReason
 from penstock.router.scheduling.fork import Fork, GuessFork
 from penstock.router.scheduling.guesser import Guesser
 from penstock.router.scheduling.priorities import BACKGROUND, place_of
+from penstock.router.scheduling.promise import Promise
 from penstock.router.scheduling.step_totals import StepTotals
 from penstock.router.scheduling.tenant import Tenant
 from penstock.router.scheduling.usage import Usage
@@ -116,6 +117,8 @@ class Sequence:
     """Whose request it is, if anything was granted to tenants."""
     is_charged: bool = False
     """Whether its prompt was counted as service of its tenant."""
+    promise: Promise | None = None
+    """By when it is to end, if that was promised."""
     record: DeathRecord = field(default_factory=DeathRecord)
     """Its record from deaths of groups."""
     usage: Usage = field(default_factory=Usage)

@@ -183,6 +183,7 @@ COMMANDS: dict[str, dict[str, Acts]] = {
     "bench offline": dict.fromkeys(("model", "threads", "rounds", "number", "batch", "prompt", "new", "transformers",
                                     "vllm"), ALWAYS),
     "bench hits": dict.fromkeys(("url", "number", "tokens", "api_key"), ALWAYS),
+    "bench deadlines": dict.fromkeys(("url", "number", "rate", "seed", "api_key"), ALWAYS),
     "bench loads": dict.fromkeys(("model", "flags", "streaming_model", "streams", "loads", "rounds", "keep_weights",
                                   "file"), ALWAYS),
     "bench plan": dict.fromkeys(("model", "step_seconds", "prompt", "answer", "rate", "clients", "requests", "rounds",
@@ -206,7 +207,7 @@ NEEDED = {"serve": [MODEL], "group": [MODEL, "--listen", "127.0.0.1:4000"],
           "replay": [__file__],
           "download": [MODEL], "drain": ["127.0.0.1:4000"], "roll": ["--groups", "127.0.0.1:4000", "--restart", "x"],
           "bench serve": [], "bench load": [], "bench engine": [MODEL], "bench turns": [], "bench hits": [],
-          "bench embed": [MODEL]}
+          "bench deadlines": [], "bench embed": [MODEL]}
 """The arguments without which a command does not get as far."""
 
 

@@ -215,6 +215,12 @@ ROWS: dict[str, list[Panel]] = {
                   (rate("penstock_output_retries_total"), "made anew")]),
         Panel("Findings", "Answers that have failed a check, by its name.", "reqps", [
             (rate("penstock_output_findings_total", by="check"), "{{check}}")]),
+        Panel("Deadlines", "Answers whose deadline was promised or refused, and of the promised ones those that came "
+              "in time or late.", "reqps", [(rate("penstock_deadlines_total", by="outcome"), "{{outcome}}")]),
+        Panel("Left before deadlines", "Time from the end of an answer to its deadline, where that was kept.", "s",
+              quantiles("penstock_deadline_early_seconds")),
+        Panel("Beyond deadlines", "Time from a deadline that was missed to the end of the answer.", "s",
+              quantiles("penstock_deadline_late_seconds")),
         Panel("Failures of the cache of answers", "Reads and writes that failed or came too late, and answers "
               "that were too large, or too many at once.", "short", [
                   (growth("penstock_response_cache_failures_total"), "failures, {{instance}}"),

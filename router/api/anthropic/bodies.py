@@ -163,6 +163,8 @@ class MessagesBody(CountBody):
     metadata: dict[str, Any] | None = None
     service_tier: Literal["auto", "standard_only"] | None = None
     context_management: dict[str, Any] | None = None
+    deadline_ms: UInt32 | None = None
+    """Not Anthropic's."""
 
     @property
     def is_greedy(self) -> bool:

@@ -50,6 +50,7 @@ def _parameters(body: MessagesBody) -> Parameters:
         do_sample=not body.is_greedy,
         max_new_tokens=body.max_tokens,
         stop=body.stop_sequences or [],
+        deadline_ms=body.deadline_ms,
         grammar=_grammar(body))
 
 

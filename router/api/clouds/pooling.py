@@ -9,13 +9,14 @@ from pydantic import BaseModel, Field
 
 from penstock.contract.facts import Facts
 from penstock.contract.pooling import Task
+from penstock.router.api.clouds.errors import NoInstances
 from penstock.router.api.http.body import json_response, read_json, to_body
 from penstock.router.api.http.measures import Told
 from penstock.router.api.tei import replies, vectors
 from penstock.router.api.tei.bodies import EmbedBody, PredictBody, RerankBody, SimilarityBody, TextsBody
 from penstock.router.api.tei.handlers import predicted
 from penstock.router.api.tei.scores import rerank
-from penstock.router.errors import NoInstances, Overloaded
+from penstock.router.errors import Overloaded
 from penstock.router.generation.asking import Asking
 from penstock.router.generation.services import service_of
 from penstock.router.generation.tasks import reranks

@@ -7,6 +7,7 @@ import orjson
 from aiohttp import web
 from pydantic import BaseModel, BeforeValidator, Field
 
+from penstock.router.api.clouds.errors import NoInstances
 from penstock.router.api.http.body import json_response, read_json, to_body
 from penstock.router.api.http.headers import wish_of
 from penstock.router.api.openai import chat
@@ -14,7 +15,7 @@ from penstock.router.api.openai.bodies import ChatBody
 from penstock.router.api.tgi import generate as tgi
 from penstock.router.api.tgi.bodies import CompatBody
 from penstock.router.chat.messages import count_items
-from penstock.router.errors import NoInstances, Overloaded, ValidationError
+from penstock.router.errors import Overloaded, ValidationError
 from penstock.router.generation.identity import OUTPUT_IDS, REPEAT, RESUME, Wish
 from penstock.router.generation.services import first_of
 from penstock.router.shapes import Body

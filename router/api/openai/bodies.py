@@ -81,6 +81,7 @@ class OpenAIBody(Body):
     stop_token_ids: TokenIds = []
     add_special_tokens: bool | None = None
     priority: Int32 | None = None
+    deadline_ms: UInt32 | None = None
     truncate_prompt_tokens: Annotated[Int32, Field(ge=-1)] | None = None
     """-1 stands for as many as the model takes."""
     bad_words: Stops = []

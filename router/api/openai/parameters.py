@@ -55,6 +55,7 @@ def parameters(
         seed=body.seed,
         top_n_tokens=top_n_tokens,
         priority=priority_of(body, limits),
+        deadline_ms=body.deadline_ms,
         grammar=_grammar(body))
     if body.use_beam_search:
         refuse_sampling(made, "use_beam_search")

@@ -26,7 +26,7 @@ from penstock.router.turns.asked import Asked, ask
 
 Keep = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 """Stores a response that has come to its end, and returns it as the client is told of it."""
-_NOT_ASKED = ("stream", "seed", "priority", "service_tier", "store", "background")
+_NOT_ASKED = ("stream", "seed", "priority", "service_tier", "deadline_ms", "store", "background")
 """The fields that change nothing in an answer."""
 
 

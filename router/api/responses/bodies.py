@@ -210,6 +210,7 @@ class ResponseBody(AskingBody):
     min_tokens: UInt32 | None = None
     ignore_eos: bool | None = None
     priority: Int32 | None = None
+    deadline_ms: UInt32 | None = None
 
     @property
     def wants_logprobs(self) -> bool:

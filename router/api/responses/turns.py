@@ -24,7 +24,7 @@ NAMES = FieldNames("input", "max_output_tokens", "top_logprobs", "truncation", "
                    beam_search="use_beam_search")
 _SHARED = ("model", "temperature", "top_p", "seed", "stop", "stop_token_ids", "logit_bias", "frequency_penalty",
            "presence_penalty", "repetition_penalty", "top_k", "min_p", "typical_p", "min_tokens", "ignore_eos",
-           "service_tier", "priority")
+           "service_tier", "priority", "deadline_ms")
 """The fields that chats have by the same names."""
 
 

@@ -22,7 +22,7 @@ ASKED = [
     {"repeat_penalty": 1.1}, {"mirostat": 2}, {"mirostat_tau": 5.0}, {"dry_multiplier": 0.8}, {"xtc_probability": 0.5},
     {"n_predict": 20}, {"num_beam_groups": 2}, {"diversity_penalty": 0.5}, {"constraints": [[1]]}, {"beam_width": 4},
     {"force_words_ids": [[1]]}, {"bad_words_ids": [[1]]}, {"thinking": {"type": "enabled"}},
-    {"deadline_ms": 5}, {"mirostat": 2, "mirostat_tau": 5.0}, {"num_beam_groups": 1, "xtc_threshold": 0.1},
+    {"max_time": 5}, {"mirostat": 2, "mirostat_tau": 5.0}, {"num_beam_groups": 1, "xtc_threshold": 0.1},
     {"extra_body": {"top_k": 1}}, {"stop_sequences": ["a"]}, {"min_new_tokens": 3},
 ]
 NOTHING: list[dict[str, Any]] = [

@@ -14,6 +14,7 @@ from penstock.router.engine.request import Request
 from penstock.router.engine.trace import Trace
 from penstock.router.response_cache.key import IGNORED, key_of
 from penstock.router.scheduling.beam_search import BeamSettings
+from penstock.router.scheduling.promise import Deadline
 from penstock.router.scheduling.tenant import Tenant
 
 REQUEST = Request((1, 2, 3), Sampling(), 8)
@@ -23,8 +24,9 @@ OTHERS: dict[str, Any] = {
     "adapter": Adapter(1, "a", Path("/a"), "digest", 5), "beams": BeamSettings(2), "wants_prompt_logprobs": True,
     "bits": ("other",), "pooling": Pooling(Task.EMBED), "side_inputs": (SideInput("image", b"1", b"digest"),),
     "shown_ids": frozenset({3}), "salt": "salt"}
-WITHOUT_EFFECT: dict[str, Any] = {"grammar": object(), "needs_bits": True, "priority": 5, "trace": Trace(b"x" * 24),
-                                  "tenant": Tenant("a", 1)}
+WITHOUT_EFFECT: dict[str, Any] = {
+    "grammar": object(), "needs_bits": True, "priority": 5, "deadline": Deadline(1.0, 500), "trace": Trace(b"x" * 24),
+    "tenant": Tenant("a", 1)}
 
 
 def test_every_field_is_tried() -> None:

@@ -41,7 +41,7 @@ class Uncounted:
         return self
 
     def __getattr__(self, name: str) -> Any:
-        return _UNCOUNTED if name in ("adapters", "groups") else _count_nothing
+        return _UNCOUNTED if name in ("adapters", "deadlines", "groups") else _count_nothing
 
 
 def _count_nothing(*args: Any, **named: Any) -> None:
