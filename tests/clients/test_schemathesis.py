@@ -67,7 +67,7 @@ def answered(metrics: str, paths: set[str]) -> set[str]:
 
 def test_every_answer_is_one_that_the_document_knows(tmp_path: Path, every_case: bool) -> None:
     """The routes that change adapters, or take models away, are refused by a server without an API key, and nobody
-    guesses the name of a model, a batch or a response."""
+    guesses the name of a model, a batch, a response or a request."""
     (tmp_path / "prices.yaml").write_text("currency: USD\n")
     with serve(tmp_path, "--max-total-tokens", "40", "--data-dir", str(tmp_path / "data"),
                "--prices", str(tmp_path / "prices.yaml"),
@@ -76,7 +76,7 @@ def test_every_answer_is_one_that_the_document_knows(tmp_path: Path, every_case:
     paths = {route.canonical for route in routes("1") if route.tag} - POOLING - KSERVE
     refused = {"/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/v1/unload_model", "/v1/alias_model",
                "/v1/models/{model}", "/v1/batches/{batch}", "/v1/batches/{batch}/cancel", "/v1/responses/{response}",
-               "/v1/responses/{response}/cancel", "/v1/responses/{response}/input_items"}
+               "/v1/responses/{response}/cancel", "/v1/responses/{response}/input_items", "/explain/{id}"}
     assert answered(metrics, paths) == paths - refused
 
 
