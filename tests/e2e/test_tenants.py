@@ -1,6 +1,7 @@
 """Tenants of a real server, whose routers for clients are two processes: a flood of one leaves the other its share."""
 
 import asyncio
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -54,18 +55,27 @@ class Clients:
             await self.changed.wait()
 
 
+    async def until_all_wait(self, number: int) -> None:
+        """Waits until all of so many requests are in the engine's process, or answered."""
+        num_waiting = 0
+        while num_waiting + NUM_SLOTS + self.answered.total() < number:
+            async with self._session.get(f"{self._server.url}/metrics") as response:
+                found = re.search(r"^tgi_queue_size(?:{.*})? (\d+)", await response.text(), re.MULTILINE)
+            num_waiting = int(found[1]) if found else 0
+
+
 async def check(server: Server) -> None:
     """Requests are all sent at once, so that both tenants wait all the time, however slow the clients are."""
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, force_close=True)) as session:
         clients = Clients(server, session)
         flood = [asyncio.create_task(clients.ask("alice")) for _ in range(300)]
-        await clients.until("alice", 2 * NUM_SLOTS)
+        await clients.until_all_wait(300)
         before = clients.answered["alice"]
         assert await clients.ask("bob") == 200
         passed = clients.answered["alice"] - before
         assert passed <= 5 * NUM_SLOTS, f"{passed} requests of 300 were answered before one of another tenant"
         flood += [asyncio.create_task(clients.ask("bob")) for _ in range(50)]
-        await clients.until("bob", 2)
+        await clients.until_all_wait(351)
         start = clients.served.copy()
         await clients.until("bob", 51 - NUM_SLOTS)
         got = [clients.served[name] - start[name] for name in ("alice", "bob")]
