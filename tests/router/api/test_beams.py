@@ -134,10 +134,10 @@ async def test_an_answer(start: Start) -> None:
 
 
 async def test_the_messages_of_grpc_have_all_forms() -> None:
-    from penstock.router.rpc.wire import decode_request
+    from penstock.router.rpc.wire import decode_request, to_body
     forms = {pb.EARLY_STOPPING_FALSE: False, pb.EARLY_STOPPING_TRUE: True, pb.EARLY_STOPPING_NEVER: "never"}
     for message, form in forms.items():
         parameters = pb.Parameters(num_beams=4, num_return_sequences=2, length_penalty=0.5, early_stopping=message)
-        body = decode_request(pb.GenerateRequest(inputs="a", parameters=parameters))
+        body = to_body(decode_request(pb.GenerateRequest(inputs="a", parameters=parameters)))
         assert body.parameters.early_stopping == form
         assert (body.parameters.num_beams, body.parameters.num_return_sequences) == (4, 2)
