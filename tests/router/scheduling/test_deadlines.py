@@ -150,7 +150,7 @@ def test_one_that_has_to_begin_now_comes_first_and_takes_a_slot_and_memory() -> 
 
 
 def test_those_with_a_promise_are_preempted_last() -> None:
-    timed = Timed(max_slots=3, num_blocks=12)
+    timed = Timed(max_slots=3, num_blocks=16)
     timed.learn()
     for id in (1, 2):
         timed.scheduler.add(make_sequence(id, length=15, max_new=20))
@@ -158,12 +158,26 @@ def test_those_with_a_promise_are_preempted_last() -> None:
         timed.step()
     assert timed.ask(3, 30.0, length=7, max_new=12).can_be_met
     preempted: set[int] = set()
-    for _ in range(12):
+    for _ in range(10):
         plan = planned(timed.scheduler)
         preempted.update(plan.preempted)
         timed.now += STEP
         timed.scheduler.commit(answer(plan, *[7 for row in plan.rows if row.is_sampled]))
     assert preempted == {2}
+    assert 3 in {each.id for each in timed.scheduler._batch.running}
+
+
+def test_one_that_has_to_begin_now_takes_the_slot_of_one_without_a_promise() -> None:
+    timed = Timed(max_slots=1)
+    timed.learn()
+    timed.scheduler.add(make_sequence(1, max_new=60))
+    timed.step()
+    moved = make_sequence(2, max_new=4)
+    moved.promise = Promise(timed.now + 0.9)
+    timed.scheduler.add(moved)
+    while moved.status is not Status.FINISHED:
+        timed.step()
+    assert timed.now <= moved.promise.due_at
 
 
 def test_prompts_of_others_leave_steps_short_beside_a_promise() -> None:
