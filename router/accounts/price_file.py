@@ -31,7 +31,9 @@ def _number(given: Any) -> Any:
     return given
 
 
-Amount = Annotated[Decimal, Ge(0), Le(10**_DIGITS), Field(decimal_places=_DIGITS), BeforeValidator(_number)]
+Amount = Annotated[Decimal, Ge(0), Le(10**9), Field(decimal_places=_DIGITS), BeforeValidator(_number)]
+Rate = Annotated[Amount, Le(10**6)]
+"""A price. The cost of thousands of requests at the highest ones is a number that databases hold."""
 Count = Annotated[int, Ge(0), Le(10**15), BeforeValidator(_number)]
 KeyName = Annotated[str, Field(pattern=r"^[\w.@/-]{1,64}$")]
 ModelName = Annotated[str, Field(min_length=1, max_length=1000)]
@@ -44,9 +46,9 @@ class _Shape(BaseModel):
 class _Price(_Shape):
     key: KeyName | None = None
     model: ModelName | None = None
-    per_million_tokens: dict[Kind, Amount] = {}
-    per_machine_second: Amount = Decimal(0)
-    per_request: Amount = Decimal(0)
+    per_million_tokens: dict[Kind, Rate] = {}
+    per_machine_second: Rate = Decimal(0)
+    per_request: Rate = Decimal(0)
 
 
 class _Budget(_Shape):
@@ -76,7 +78,9 @@ class PriceFile:
             raise InvalidArgument(f"`prices`: {self._file}: {error}") from error
         except OSError as error:
             raise InvalidArgument(f"`prices`: cannot read {self._file}: {error.strerror}") from error
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+        except RecursionError as error:
+            raise InvalidArgument(f"`prices`: {self._file}: its lists and mappings are nested too deep") from error
+        except (yaml.YAMLError, ValueError) as error:  # a ValueError is of text that is not UTF-8, or of an odd date
             raise InvalidArgument(f"`prices`: {self._file} is no YAML: {error}") from error
 
     @classmethod

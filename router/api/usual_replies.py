@@ -26,7 +26,7 @@ SPLITTING = {
 GENERATING = {
     **SPLITTING,
     429: Reply("The server already has as many requests as it takes, or they make this one miss its deadline, or the "
-               "key has spent its budget of the day.", {JSON: tgi.Error}, LATER),
+               "key has spent its budget of the day, or what it may have in this time.", {JSON: tgi.Error}, LATER),
     409: Reply("The answer that is to be gone on with or repeated is another model's, or of other numerics.",
                {JSON: tgi.Error}),
     424: Reply("The request failed while its answer was generated.", {JSON: tgi.Error}),

@@ -17,8 +17,8 @@ class Counter(Protocol):
     """Counts the microjoules that a part of the machine has taken."""
 
     @property
-    def most(self) -> int:
-        """Returns the count at which it begins again at 0."""
+    def most(self) -> int | None:
+        """Returns the count at which it begins again at 0; None if it never does."""
 
     def read(self) -> int:
         """Returns the count. Raises OSError or ValueError if it can't be had."""
@@ -26,8 +26,8 @@ class Counter(Protocol):
 
 class Meter:
     """Measures from the begin to the end of steps, which may be on two threads. The counters are read at most once per
-    `period`, in seconds: what the machine takes between a step and one that begins sooner after it counts for the later
-    one, and what it takes for longer while no step runs, for none."""
+    `period`, in seconds. Of what the machine took between two readings, steps have the part of the time in which they
+    ran."""
 
     def __init__(
         self, counters: Sequence[Counter], period: float, clock: Callable[[], float] = time.monotonic
@@ -40,37 +40,52 @@ class Meter:
         self._num_running = 0
         self._is_lost = False
         self._counts = [counter.read() for counter in counters]
-        self._read_at = clock()
+        self._read_at = self._seen_at = clock()
+        self._busy = 0.0
+        self._untold = 0
 
     def begin(self) -> None:
         """Notes that a step begins."""
         with self._change:
-            if not self._num_running:
-                self._used()
+            self._measure()
             self._num_running += 1
 
     def end(self) -> int | None:
-        """Notes that a step has ended. Returns the microjoules since the counters were last read, which may be before
-        it began; 0 if that is too recent, so that a later step has them; None if they can't be read any more."""
+        """Notes that a step has ended. Returns the microjoules of steps that were not told before; 0 if the counters
+        were read too recently, so that a later step has them; None if they can't be read any more."""
         with self._change:
+            self._measure()
             self._num_running -= 1
-            return self._used()
+            told, self._untold = self._untold, 0
+            return None if self._is_lost else told
 
-    def _used(self) -> int | None:
-        if self._is_lost:
-            return None
-        if self._clock() - self._read_at < self._period:
-            return 0
+    def _measure(self) -> None:
+        """Counts the time since it was last called as busy if a step has run, and reads the counters if that is due."""
+        now = self._clock()
+        if self._num_running:
+            self._busy += now - self._seen_at
+        self._seen_at = now
+        if self._is_lost or now - self._read_at < self._period:
+            return
         try:
             counts = [counter.read() for counter in self._counters]
+            used = sum(map(_used, self._counters, self._counts, counts))
         except (OSError, ValueError) as error:
             log.warning("the energy of steps is not measured any more: %s", error)
             self._is_lost = True
-            return None
-        used = sum(count - before if count >= before else count + counter.most - before
-                   for counter, count, before in zip(self._counters, counts, self._counts, strict=True))
-        self._counts, self._read_at = counts, self._clock()
-        return used
+            return
+        elapsed = now - self._read_at
+        self._untold += round(used * (self._busy / elapsed if elapsed else bool(self._num_running)))
+        self._counts, self._read_at, self._busy = counts, now, 0.0
+
+
+def _used(counter: Counter, before: int, count: int) -> int:
+    """Returns the microjoules from one count to the next. Raises ValueError if the counter has lost its count."""
+    if count >= before:
+        return count - before
+    if counter.most is None:
+        raise ValueError(f"a count fell from {before} to {count} microjoules")
+    return count + counter.most - before
 
 
 def meter_of(config: ShardConfig, powercap: Path = rapl.POWERCAP) -> Meter | None:

@@ -16,7 +16,7 @@ class Gpu:
 
     library: ctypes.CDLL
     handle: ctypes.c_void_p
-    most: int = 1000 << 64
+    most: int | None = None
 
     def read(self) -> int:
         millijoules = ctypes.c_ulonglong()

@@ -17,6 +17,7 @@ from penstock.router.errors import ValidationError
 from penstock.router.generation import request_record
 from penstock.router.generation.asking import Asking
 from penstock.router.generation.identity import RESUME, Wish
+from penstock.router.generation.refusals import refuse_if
 from penstock.router.generation.services import service_of
 from penstock.router.generation.validation import validate
 from penstock.router.store.records import ResponseStatus, StoredResponse
@@ -57,6 +58,9 @@ async def _queued(
                               "--data-dir or --database-url")
     if body.store is False:
         raise ValidationError("`background` needs `store`, which must not be false")
+    refuse_if(body.deadline_ms is not None,
+              "`deadline_ms` is not for responses of the background, which make way for other requests",
+              "unsupported_parameter")
     if wish.resume_after is not None:
         raise ValidationError(f"`{RESUME}` is not for responses of the background: GET them with `stream=true` and "
                               "`starting_after`")

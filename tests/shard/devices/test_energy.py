@@ -1,8 +1,10 @@
 """The energy of steps, from folders such as Linux has and from a library such as NVIDIA's driver has."""
 
+import ctypes
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -75,7 +77,7 @@ def test_counts_begin_again_at_0(powercap: Powercap) -> None:
     assert meter.end() == 12
 
 
-def test_counters_are_read_once_per_period_and_nothing_is_lost_between_steps(powercap: Powercap) -> None:
+def test_counters_are_read_once_per_period_and_steps_have_the_part_of_their_time(powercap: Powercap) -> None:
     clock = Clock()
     meter = Meter(rapl.counters(powercap.folder), 0.005, clock)
 
@@ -91,9 +93,16 @@ def test_counters_are_read_once_per_period_and_nothing_is_lost_between_steps(pow
     meter.begin()
     uses(1000, 0.001)
     meter.begin()  # behind the one that runs
-    assert meter.end() == 1110
+    assert meter.end() == round(1110 * 0.005 / 0.0055)
     uses(10_000, 0.006)
     assert meter.end() == 10_000
+    told = 0
+    for _ in range(100):  # steps that are shorter than a period, and far apart
+        meter.begin()
+        uses(400, 0.004)
+        told += meter.end() or 0
+        uses(600, 0.006)
+    assert told == pytest.approx(400 * 100, rel=0.02)
 
 
 def test_a_package_that_vanishes_is_measured_no_more(powercap: Powercap) -> None:
@@ -102,6 +111,14 @@ def test_a_package_that_vanishes_is_measured_no_more(powercap: Powercap) -> None
     (powercap.folder / "intel-rapl:1/energy_uj").unlink()
     assert meter.end() is None
     powercap.set("intel-rapl:1", 2000)
+    meter.begin()
+    assert meter.end() is None
+
+
+def test_a_gpu_whose_count_falls_is_measured_no_more() -> None:
+    gpu = nvml.Gpu(ctypes.CDLL(None), ctypes.c_void_p())
+    counts = iter([5000, 6000, 10])
+    meter = Meter([SimpleNamespace(read=lambda: next(counts), most=gpu.most)], 0.0)
     meter.begin()
     assert meter.end() is None
 

@@ -162,7 +162,7 @@ async def test_one_that_was_not_asked_for_in_the_background(keeping: Keeping) ->
 
 
 @pytest.mark.parametrize("fields", [{"store": False}, {"max_output_tokens": 0}, {"text": {"format": {"type": "x"}}},
-                                    {"temperature": -1.0}, {"input": "Hello " * 3000}])
+                                    {"temperature": -1.0}, {"input": "Hello " * 3000}, {"deadline_ms": 60_000}])
 async def test_what_is_refused_at_once(keeping: Keeping, fields: dict[str, Any]) -> None:
     response = await keeping.server.post(URL, {"input": "Hello", "background": True, **fields})
     assert response.status == 400
