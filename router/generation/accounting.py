@@ -140,7 +140,7 @@ def _uses(record: RequestRecord) -> Iterator[tuple[str, Use]]:
 def _use(generation: Generation) -> Use:
     """Returns the use of answers. Where no step was computed for a request, its answers were kept from before, or are
     those of another request, or did not begin."""
-    charged = {id(each.request) for each in generation.streams if each.usage.step_seconds}
+    charged = {id(each.request) for each in generation.tries if each.usage.step_seconds}
 
     def computed(streams: Sequence[AnyStream]) -> list[AnyStream]:
         return [each for each in streams if id(each.request) in charged]
@@ -149,10 +149,10 @@ def _use(generation: Generation) -> Use:
         return [each for each in streams if id(each.request) not in charged and each.finish_reason is not None]
 
     firsts = generation.first_streams
-    cost = Cost.of_streams(computed(generation.streams), computed(firsts), {})
+    cost = Cost.of_streams(computed(generation.tries), computed(firsts), {})
     return Use(
         input_tokens=cost.input_tokens, computed_tokens=cost.computed_tokens, cached_tokens=cost.cached_tokens,
         replayed_tokens=cost.replayed_tokens, drafted_tokens=cost.drafted_tokens, accepted_tokens=cost.accepted_tokens,
         output_tokens=cost.output_tokens, step_us=cost.step_us, kv_token_ms=cost.kv_token_ms,
-        kept_tokens=sum(each.num_tokens for each in kept(generation.streams)) + sum(
+        kept_tokens=sum(each.num_tokens for each in kept(generation.tries)) + sum(
             len(each.request.input_ids) for each in kept(firsts)))

@@ -135,7 +135,7 @@ async def answering(
             asking.failed(error)
         raise
     finally:
-        asking.made(generation.streams)
+        asking.made(generation.tries)
 
 
 def _gates(

@@ -9,7 +9,7 @@ from penstock.router.generation.request_record import AnyStream, RequestRecord
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The cost of all answers of a request together."""
+    """The cost of all answers of a request together, and of those in whose place others were made."""
 
     input_tokens: int = 0
     """Of all prompts, each once, whatever number of answers it has."""
@@ -46,7 +46,7 @@ class Cost:
     @classmethod
     def of(cls, record: RequestRecord) -> Self:
         """Adds up the cost of a request up to now."""
-        return cls.of_streams(record.streams, record.first_streams, record.waits)
+        return cls.of_streams(record.tries, record.first_streams, record.waits)
 
     @classmethod
     def of_streams(

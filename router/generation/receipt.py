@@ -35,7 +35,7 @@ def receipt_of(
         "time": datetime.fromtimestamp(record.at, UTC).isoformat(timespec="microseconds"),
         "request": asked, "model": _model(generation),
         "cache": record.cache or None,
-        "answers": [_answer(stream) for stream in record.streams if isinstance(stream, Stream)],
+        "answers": [_answer(stream) for stream in generation.streams if isinstance(stream, Stream)],
         "tokens": {name: getattr(cost, f"{name}_tokens") for name in _TOKENS},
         "total_us": _micros((record.ended_at or time.monotonic()) - record.received_at),
         "step_us": cost.step_us, "kv_token_ms": cost.kv_token_ms,

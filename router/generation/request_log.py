@@ -33,7 +33,7 @@ def write(record: RequestRecord, status: int, path: str | None = None, journal: 
     later where another process has to tell what the request has used. `path` is what was asked for where there is no
     such route. The record goes to the `journal`, too, if there is one."""
     record.ended_at = time.monotonic()
-    if any(stream.billing is not None for stream in record.streams):
+    if any(stream.billing is not None for stream in record.tries):
         task = asyncio.create_task(_write_billed(record, status, path, journal))
         _late.add(task)
         task.add_done_callback(_late.discard)

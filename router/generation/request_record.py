@@ -90,8 +90,13 @@ class RequestRecord:
         return [stream for generation in self.generations for stream in generation.streams]
 
     @property
+    def tries(self) -> list[AnyStream]:
+        """The streams of all answers, and those in whose place others were made."""
+        return [stream for generation in self.generations for stream in generation.tries]
+
+    @property
     def first_streams(self) -> list[AnyStream]:
-        """The stream of the first answer to each prompt."""
+        """The first stream of the first answer to each prompt."""
         return [stream for generation in self.generations for stream in generation.first_streams]
 
     def begin(self, specs: Sequence[AnySpec], is_stream: bool) -> "Generation":
@@ -106,7 +111,7 @@ class RequestRecord:
 
     async def billed(self) -> None:
         """Waits until it is known what the request has used, which another process tells a moment after its end."""
-        while billings := [stream.billing for stream in self.streams if stream.billing is not None]:
+        while billings := [stream.billing for stream in self.tries if stream.billing is not None]:
             await asyncio.wait(billings)
 
     def failed(self, error: RouterError) -> None:
@@ -132,7 +137,8 @@ class Journal(Protocol):
 class Generation:
     """The record of a call of `answering`. `answer` names the answers, by which they can be repeated, `model` the model
     that makes them, of this `revision` if it has any, `facts` those of the group that does, and `limits` those of its
-    requests. Times are of `time.monotonic`."""
+    requests. `streams` has those of the answers, and `tries` all that there were, also those in whose place others were
+    made. Times are of `time.monotonic`."""
 
     def __init__(self, context: bytes, specs: Sequence[AnySpec], is_stream: bool) -> None:
         self.specs = specs
@@ -144,14 +150,15 @@ class Generation:
         self.received_at = time.monotonic()
         self.checked_at: float | None = None
         self.streams: tuple[AnyStream, ...] = ()
+        self.tries: list[AnyStream] = []
         self._context = context
 
     @property
     def first_streams(self) -> list[AnyStream]:
-        """The stream of the first answer to each prompt."""
+        """The first stream of the first answer to each prompt."""
         firsts, index = [], 0
-        for spec in self.specs if self.streams else ():
-            firsts.append(self.streams[index])
+        for spec in self.specs if self.tries else ():
+            firsts.append(self.tries[index])
             index += spec.num_answers
         return firsts
 
@@ -162,7 +169,9 @@ class Generation:
 
     def submitted(self, streams: Iterable[AnyStream]) -> None:
         """Notes that the engine has taken the requests for all answers."""
+        before = self.streams
         self.streams = tuple(streams)
+        self.tries += [stream for stream in self.streams if stream not in before]
 
     def failed(self) -> None:
         """Notes that it was refused, that an answer can't go on, or that nobody waits for the answers any more."""

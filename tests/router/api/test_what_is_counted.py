@@ -1,0 +1,35 @@
+"""What accounts count of requests whose answers were made anew, shared, or never begun."""
+
+from pathlib import Path
+
+import yaml  # type: ignore[import-untyped]
+
+from penstock.router.checks.checker import Checker
+from penstock.router.checks.config import ChecksFile
+from tests.router.api.accounts import Accounts, accounts
+from tests.router.api.conftest import Start
+from tests.router.api.resuming import SeededFleet
+from tests.router.api.test_accounting import ask, usage
+
+__all__ = ["accounts"]
+
+
+async def test_answers_that_are_made_anew_are_counted_with_those_before(
+    start: Start, accounts: Accounts, tmp_path: Path
+) -> None:
+    """The receipt tells of the last one, and of the cost of all."""
+    file = tmp_path / "checks.yaml"
+    check = {"name": "pattern", "kind": "regex", "must_not_match": ["^Hello"]}
+    file.write_text(yaml.safe_dump({"checks": [check], "retries": 5}))
+    server = await start(make_fleet=SeededFleet, make_around=accounts.around(
+        checker=lambda metrics: Checker(ChecksFile.read(file), tmp_path, metrics.checks)))
+    response = await ask(server, do_sample=True, seed=5)
+    receipt = (await response.json())["receipt"]
+    assert response.status == 200
+    num_tries = len(server.fleet.initial_states)
+    assert num_tries > 1
+    [answer] = receipt["answers"]
+    assert (answer["tokens"], receipt["tokens"]["output"]) == (6, 6 * num_tries)
+    [told] = (await usage(server))["data"]
+    assert told["tokens"] == {**receipt["tokens"], "kept": 0}
+    assert told["step_us"] == receipt["step_us"]
