@@ -13,6 +13,7 @@ from penstock.bench.replay.recorded import recorded
 from penstock.router import leased_work
 from penstock.router.background import response_run
 from penstock.router.background.response_run import ResponseRun
+from penstock.router.errors import Unhealthy
 from penstock.router.store.errors import StoreUnavailable
 from penstock.router.store.response_leases import ResponseLease
 from penstock.router.store.responses import Responses
@@ -51,6 +52,17 @@ async def test_a_stream_of_the_background(keeping: Keeping) -> None:
     assert order(events) == ORDER
     stored = await keeping.client.responses.retrieve(events[0]["response"]["id"])
     assert lasting(events[-1]["response"])["output"] == lasting(stored.model_dump(exclude_unset=True))["output"]
+
+
+async def test_the_receipt_of_a_response_that_was_tried_again_has_one_answer(keeping: Keeping) -> None:
+    server = keeping.server
+    server.fleet.may_answer.clear()
+    id = (await keeping.create(background=True, max_output_tokens=5, extra_body={"receipt": True})).id
+    await until(lambda: server.engine._requests.number == 1)
+    server.engine._requests.fail_all(Unhealthy())
+    server.fleet.may_answer.set()
+    made = (await keeping.ended(id)).model_dump()
+    assert [answer["tokens"] for answer in made["receipt"]["answers"]] == [5]
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
