@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from penstock.router.engine.receiver import Receiver
@@ -25,8 +26,8 @@ _OTHER_BITS = ("replay", "moved")
 
 class Flight:
     """Is the receiver of a request in the engine, and tells all who have joined, also of the tokens before that; the
-    `first` of them is told what it costs. It ends when the answer does, or when the last of them has left; then it
-    calls `landed`."""
+    `first` of them is told what it costs, and if that one leaves, the next. It ends when the answer does, or when the
+    last of them has left; then it calls `landed`."""
 
     def __init__(self, first: Receiver, landed: Callable[["Flight"], None]) -> None:
         self.request = first.request
@@ -68,10 +69,20 @@ class Flight:
 
     def _leave(self, receiver: Receiver) -> None:
         if receiver in self._receivers:
-            self._receivers.remove(receiver)
+            self._remove(receiver)
             if not self._receivers:
                 self._landed(self)
                 self._cancel()
+
+    def _remove(self, receiver: Receiver) -> None:
+        """Tells a receiver nothing any more. If it was the first the next one has the cost, and it keeps what there was
+        of that."""
+        self._receivers.remove(receiver)
+        if receiver is self._first and self._receivers:
+            self._first = self._receivers[0]
+            self._first.usage, self._first.billing = receiver.usage, receiver.billing
+            receiver.usage = replace(receiver.usage, waits={**receiver.usage.waits})
+            receiver.billing = None
 
     def bind(self, cancel: Callable[[], None]) -> None:
         self._cancel = cancel
@@ -144,7 +155,7 @@ class Flight:
             except Exception as error:
                 if self._receivers == [receiver]:
                     raise
-                self._receivers.remove(receiver)
+                self._remove(receiver)
                 log.error("one of several equal requests failed", exc_info=error)
                 receiver.fail(GenerationError(f"{type(error).__name__} in the text path"))
         return said

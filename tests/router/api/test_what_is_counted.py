@@ -1,11 +1,17 @@
 """What accounts count of requests whose answers were made anew, shared, or never begun."""
 
+import asyncio
 from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]
 
 from penstock.router.checks.checker import Checker
 from penstock.router.checks.config import ChecksFile
+from penstock.router.metrics.metrics import Metrics
+from penstock.router.response_cache.backend import Bounds
+from penstock.router.response_cache.cache import ResponseCache
+from penstock.router.response_cache.memory import Memory
+from tests.eventually import until
 from tests.router.api.accounts import Accounts, accounts
 from tests.router.api.conftest import Start
 from tests.router.api.resuming import SeededFleet
@@ -33,3 +39,25 @@ async def test_answers_that_are_made_anew_are_counted_with_those_before(
     [told] = (await usage(server))["data"]
     assert told["tokens"] == {**receipt["tokens"], "kept": 0}
     assert told["step_us"] == receipt["step_us"]
+
+
+async def test_whoever_shares_an_answer_pays_for_it_once_the_first_has_left(start: Start, accounts: Accounts) -> None:
+    def cache(metrics: Metrics) -> ResponseCache:
+        bounds = Bounds(1 << 20, 60.0)
+        return ResponseCache(Memory(bounds, metrics.cache), bounds, metrics.cache, is_shared=True)
+
+    server = await start(make_around=accounts.around(cache=cache))
+    server.fleet.may_answer.clear()
+    first = asyncio.create_task(ask(server))
+    await until(lambda: server.engine._requests.number == 1)
+    flight = next(iter(server.engine._requests.values())).receiver
+    second = asyncio.create_task(ask(server))
+    await until(lambda: len(flight._receivers) == 2)
+    first.cancel()
+    await until(lambda: len(flight._receivers) == 1)
+    server.fleet.may_answer.set()
+    receipt = (await (await second).json())["receipt"]
+    [told] = (await usage(server))["data"]
+    assert told["tokens"]["output"] == receipt["tokens"]["output"] == 6
+    assert told["tokens"]["kept"] == 0
+    assert told["step_us"] == receipt["step_us"] > 0
