@@ -7,7 +7,8 @@
         ├── Unauthorized         401, 403: the key is missing or wrong
         ├── AnotherAnswer        409: no server would go on with this answer, but give another
         ├── GenerationFailed     424: it failed while it was computed
-        ├── Overloaded           429: the server has as many requests as it takes, or the key's budget is spent
+        ├── Overloaded           429: the server has as many requests as it takes, the key's budget is spent, or others
+        │                         leave no time until the answer's deadline
         └── ServerFault          any other
 """
 
@@ -78,16 +79,16 @@ _KINDS: dict[int, type[Refused]] = {
     409: AnotherAnswer, 424: GenerationFailed, 429: Overloaded}
 _STATUSES = {
     # TGI's `error_type`
-    "healthcheck": 503, "overloaded": 429, "budget_spent": 429, "generation": 424, "another_answer": 409,
-    "internal": 500,
+    "healthcheck": 503, "overloaded": 429, "budget_spent": 429, "deadline": 429,
+    "generation": 424, "another_answer": 409, "internal": 500,
     # OpenAI's `code`
-    "service_unavailable": 503, "rate_limit_exceeded": 429, "insufficient_quota": 429, "generation_failed": 424,
-    "internal_error": 500,
+    "service_unavailable": 503, "rate_limit_exceeded": 429, "insufficient_quota": 429,
+    "deadline_too_near": 429, "generation_failed": 424, "internal_error": 500,
 }
 """The status of an error in a stream, by its name in TGI's routes or OpenAI's; of any other it is that of a request
 which breaks a rule."""
 _SENTENCES = {"unhealthy": 503, "Model is overloaded": 429, "Request failed during generation": 424,
-              "Internal server error": 500}
+              "Internal server error": 500, "The answer would take about ": 429, "It is not known how long": 429}
 """The status of an error in a stream of OpenAI's routes where TGI's manner is kept, which has 422 for all, by how the
 sentence begins."""
 

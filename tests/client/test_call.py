@@ -7,7 +7,7 @@ import pytest
 
 from penstock.client import Overloaded, ServerFault, Unauthorized
 from penstock.client.call import MAX_IDS_CHARACTERS, StreamCall, WholeCall
-from penstock.client.errors import Gone, error_of_body
+from penstock.client.errors import Gone, error_of_body, error_of_event
 from penstock.client.events import ServerEvent
 from penstock.client.patience import Patience
 from penstock.client.replies import ChatChunk, Generated, GeneratedToken
@@ -26,6 +26,17 @@ def test_an_error_whose_code_is_a_word() -> None:
     error = error_of_body(b'{"error": {"message": "the key is wrong", "code": "invalid_api_key"}}', 401)
     assert isinstance(error, Unauthorized)
     assert str(error) == "the key is wrong"
+
+
+@pytest.mark.parametrize("event", [
+    {"error": "late", "error_type": "deadline"},
+    {"error": {"message": "late", "type": "requests", "code": "deadline_too_near"}},
+    {"error": {"message": "The answer would take about 3.4 s: 2.1 s of waiting", "http_status_code": 422}},
+    {"error": {"message": "It is not known how long the answer would take", "http_status_code": 422}}])
+def test_a_deadline_for_which_there_is_no_time_now(event: dict[str, Any]) -> None:
+    error = error_of_event(event)
+    assert isinstance(error, Overloaded)
+    assert error.status == 429
 
 
 def test_whole_answers_that_are_no_objects() -> None:
