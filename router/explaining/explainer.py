@@ -21,8 +21,10 @@ class Explainer:
         self._most = most
 
     def write(self, record: RequestRecord, status: int, path: str | None = None) -> None:
-        """Takes a record. One that never came to a model is not kept, for it would drive out others."""
-        if self._most and (record.generations or record.attempts):
+        """Takes a record. One that never came to a model, or that no key could ask for, since the server itself has
+        sent it for one, is not kept, for it would drive out others."""
+        is_asked_for = record.key is None or record.owner is not None
+        if self._most and is_asked_for and (record.generations or record.attempts):
             self._stories.tell(Story.of(record, request_id.current() or "", status))
 
     async def explain(self, id: str, owner: bytes | None) -> dict[str, Any]:

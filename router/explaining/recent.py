@@ -37,8 +37,10 @@ class Recent:
 
     def _forget(self, place: tuple[bytes | None, str]) -> None:
         story = self._stories.pop(place, None)
-        if story is not None and story.answer_id is not None:
-            self._ids.pop((story.owner, story.answer_id), None)
+        if story is None or story.answer_id is None:
+            return
+        if self._ids.get((story.owner, story.answer_id)) == story.id:  # and no later one has the answer
+            del self._ids[story.owner, story.answer_id]
 
     async def find(self, id: str, owner: bytes | None) -> Story | None:
         return self._stories.get((owner, id)) or self._stories.get((owner, self._ids.get((owner, id), id)))

@@ -1,5 +1,6 @@
 """`GET /explain/{id}`: who may ask, for what, and for how long."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ from penstock.router.api.explaining import Explanation
 from penstock.router.api.http.access import Access
 from penstock.router.explaining.explainer import Explainer
 from penstock.router.explaining.recent import Recent
+from penstock.router.explaining.story import Story
 from penstock.router.generation.around import Around
+from penstock.router.generation.request_record import Generation, RequestRecord
 from penstock.router.keys import Keys
 from tests.router.api.conftest import Server, Start
 
@@ -98,6 +101,30 @@ async def test_a_key_sees_its_own_requests_alone(start: Start) -> None:
     assert (await (await explained(server, "same", "one")).json())["route"] == "POST /generate"
     assert [(await explained(server, "other", key)).status for key in ("one", "two", "three", None)] == [
         404, 200, 401, 401]
+
+
+async def test_a_later_request_with_the_same_answer_is_found_once_the_first_is_forgotten() -> None:
+    recent = Recent(2)
+    story = Story("one", "answer", None, 0.0, "POST /generate", None, 200, None, "", {}, 0.0, 0.0, 1.0, 1.0)
+    for each in (story, replace(story, id="two"), replace(story, id="three", answer_id=None)):
+        recent.tell(each)
+    assert await recent.find("one", None) is None
+    found = await recent.find("answer", None)
+    assert found is not None
+    assert found.id == "two"
+
+
+async def test_what_no_key_can_ask_for_drives_out_nothing() -> None:
+    """It comes from the server itself, for one who bears a key."""
+    is_kept = []
+    for key, owner in ((None, None), ("name", None), ("name", b"digest")):
+        recent = Recent(1)
+        record = RequestRecord("POST /generate")
+        record.key, record.owner = key, owner
+        record.generations.append(Generation(b"", (), is_stream=False))
+        Explainer(recent, 1).write(record, 200)
+        is_kept.append(await recent.find("", owner) is not None)
+    assert is_kept == [True, False, True]
 
 
 async def test_a_server_may_remember_none(start: Start) -> None:
