@@ -135,7 +135,7 @@ class Engine:
             raise self._too_long()
         if request.adapter is not None:
             self._adapters.use(request.adapter)
-        self._starting.start(transfer)
+        self._starting.start(transfer, self.has_group)
         self._work.set()
 
     def may_leave(self) -> list[tuple[int, Request]]:

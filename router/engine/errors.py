@@ -5,8 +5,16 @@ from math import ceil, inf
 from penstock.router.errors import RouterError, ValidationError
 from penstock.router.scheduling.estimate import Estimate
 from penstock.router.scheduling.promise import Deadline, Verdict
+from penstock.router.scheduling.wait_reasons import WaitReason
 
 MOST_RETRY_SECONDS = 60
+_OBSTACLES = {
+    WaitReason.ADAPTER: "its adapter is not loaded",
+    WaitReason.QUOTA: "it would wait until others of its key end, which hold as much of the KV memory as they may",
+    WaitReason.GROUP: "the shards are away",
+    WaitReason.MEMORY: "there is no KV memory for it",
+}
+"""Why nothing is known of it."""
 
 
 class DeadlineTooShort(ValidationError):
@@ -43,8 +51,8 @@ def refusal(deadline: Deadline, verdict: Verdict, num_tokens: int) -> DeadlineTo
 
 def _reason(verdict: Verdict, num_tokens: int) -> str:
     """Returns the sentence that tells the estimate."""
-    if not verdict.is_known:
-        return "It is not known how long the answer would take, for its adapter is not loaded"
+    if verdict.obstacle is not None:
+        return f"It is not known how long the answer would take, for {_OBSTACLES[verdict.obstacle]}"
     took = f"The answer would take about {_seconds(verdict.estimate.total)}: {_parts(verdict.estimate, num_tokens)}"
     if verdict.num_before:
         took = took.replace("of waiting", f"of waiting behind {verdict.num_before} requests", 1)

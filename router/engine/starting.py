@@ -29,15 +29,15 @@ class Starting:
         self._most_forced = most_forced
         self._next_id = 0
 
-    def start(self, transfer: Transfer) -> None:
-        """Starts a request that the limits allow. Raises RouterError if it is a new one that would miss its deadline.
-        """
+    def start(self, transfer: Transfer, has_group: bool) -> None:
+        """Starts a request that the limits allow. Raises RouterError if it is a new one that would miss its deadline,
+        or nobody knows whether it would, since the group is away."""
         if transfer.receiver.request.beams is None:
-            self._start_one(transfer)
+            self._start_one(transfer, has_group)
         else:
             self._start_beams(transfer)
 
-    def _start_one(self, transfer: Transfer) -> None:
+    def _start_one(self, transfer: Transfer, has_group: bool) -> None:
         receiver, request, sequence_id = transfer.receiver, transfer.receiver.request, self._new_id()
         tokens = [*request.input_ids, *transfer.output]
         guesser = self._guessers.of(request, tokens, transfer.record)
@@ -45,7 +45,7 @@ class Starting:
         sequence = sequence_of(request, sequence_id, transfer.age, transfer.record, tokens, receiver.usage,
                                guesser=guesser, pools_last=self._facts.pools_last)
         if request.deadline is not None and not request.deadline.is_promised and transfer.left_at is None:
-            self._judge(sequence, request.deadline)
+            self._judge(sequence, request.deadline, has_group)
         receiver.bind(lambda: self._requests.cancel(sequence_id))
         cursor = None if request.grammar is None else GrammarCursor(
             sequence_id, request.grammar, transfer.output, most_forced=0 if guesser is None else self._most_forced)
@@ -54,8 +54,8 @@ class Starting:
             sequence.wait_cause = Return.MOVED
         self._scheduler.add(sequence)
 
-    def _judge(self, sequence: Sequence, deadline: Deadline) -> None:
-        verdict = self._scheduler.promises.judge(sequence)
+    def _judge(self, sequence: Sequence, deadline: Deadline, has_group: bool) -> None:
+        verdict = self._scheduler.promises.judge(sequence, has_group)
         if not verdict.can_be_met:
             raise refusal(deadline, verdict, sequence.max_length - len(sequence.tokens))
 

@@ -127,7 +127,7 @@ class AdmissionRound:
 def others_wait(sequence: Sequence, batch: Batch, waiting: Items[Sequence], suspects: Suspects) -> bool:
     """Tells whether others of a sequence's class could compute a prompt with what it leaves of a step's budget. One
     that has a promise leaves nothing."""
-    if sequence.promise is not None:
+    if sequence.has_promise:
         return False
     is_background = sequence.is_background
     return (bool(batch.free_slots) and not all(

@@ -92,9 +92,7 @@ class Background:
 
     def note_due(self, waiting: Items[Sequence]) -> None:
         """Notes for how many slots and blocks others wait: those that would run if they had them."""
-        able = [each for each in of_class(waiting, False)
-                if not (self._suspects.holds(each) or each.is_undecided) and self._batch.kv_use.has_room(each)
-                and self._batch.adapters.is_loaded(each.adapter)]
+        able = [each for each in of_class(waiting, False) if self._batch.is_able(each, self._suspects)]
         self._due_slots = len(able)
         memory = self._batch.memory
         self.due_blocks = sum(memory.blocks_for(len(each.tokens)) + memory.reserve_of(each) for each in able)

@@ -4,11 +4,12 @@ from penstock.contract.block_copy import BlockCopy
 from penstock.router.scheduling.arrival import Arrival
 from penstock.router.scheduling.cached_block import Node
 from penstock.router.scheduling.fork import Fork
-from penstock.router.scheduling.in_order import put_in
+from penstock.router.scheduling.in_order import by_order, put_in
 from penstock.router.scheduling.kv_quota import KvUse
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.residency import Residency
 from penstock.router.scheduling.sequence import Sequence, Status
+from penstock.router.scheduling.suspects import Suspects
 from penstock.router.scheduling.waiting import Waiting
 from penstock.router.scheduling.waits import Return
 
@@ -77,6 +78,24 @@ class Batch:
         """Whether no sequence has a slot."""
         return not self.running and not self.leaving
 
+    def is_able(self, sequence: Sequence, suspects: Suspects) -> bool:
+        """Tells whether a waiting sequence would run if it had a slot and memory."""
+        is_held = suspects.holds(sequence) or sequence.is_undecided
+        return not is_held and self.kv_use.has_room(sequence) and self.adapters.is_loaded(sequence.adapter)
+
+    def first_without_promise(self, suspects: Suspects) -> Sequence | None:
+        """Returns the first of those that are able to run and have no promise. Where tenants have their turns it looks
+        at few of each: one that holds what it may is passed by."""
+        found = []
+        for queue in self.waiting.queues():
+            for each in queue:
+                if each.is_background or not self.kv_use.has_room(each):
+                    break
+                if not each.has_promise and self.is_able(each, suspects):
+                    found.append(each)
+                    break
+        return min(found, key=by_order, default=None)
+
     def admit(self, sequence: Sequence, matched: Node) -> None:
         """Lets a waiting sequence run behind the cached blocks that it was matched with. There is a slot for it."""
         self.waiting.take(sequence)
@@ -132,7 +151,7 @@ class Batch:
     def _last(self, without: Sequence | None) -> Sequence:
         """Returns the last that runs but one: of those without a promise, if there is any."""
         others = [each for each in self.running if each is not without]
-        return self.waiting.shares.last([each for each in others if each.promise is None] or others)
+        return self.waiting.shares.last([each for each in others if not each.has_promise] or others)
 
     @property
     def num_blocks_coming(self) -> int:

@@ -25,6 +25,7 @@ from penstock.router.scheduling.plan_builder import PlanBuilder
 from penstock.router.scheduling.promise import Verdict
 from penstock.router.scheduling.sequence import Sequence, Status
 from penstock.router.scheduling.suspects import Suspects
+from penstock.router.scheduling.wait_reasons import WaitReason
 
 KEPT_MARGIN = 1.1
 """By which factor estimates are taken to be too short for promises that were made: less than before, so that others get
@@ -55,27 +56,30 @@ class Promises:
     def __len__(self) -> int:
         return len(self._sequences)
 
-    def judge(self, sequence: Sequence) -> Verdict:
+    def judge(self, sequence: Sequence, has_group: bool = True) -> Verdict:
         """Says whether a sequence that is to be added would end when it is due; if so, its promise notes by which
-        estimate."""
-        promise, batch, now, step_tokens = sequence.promise, self._batch, self.pace.now(), self._step_tokens()
+        estimate. Nothing is known while the group is away."""
+        promise, batch, now = sequence.promise, self._batch, self.pace.now()
         assert promise is not None
+        left, alone = promise.due_at - now, self._alone(sequence)
+        if self.pace.is_known and alone.total > left:
+            return Verdict(left, alone, alone, 0)
         own = self._work(sequence)
-        alone = self._alone(sequence)
         others = [each for each in batch.running if not each.is_background]
         running = {each: self._work(each) for each in (*others, *batch.leaving)}
         before = [each for each in batch.waiting if not each.is_background
-                  and (each.order < sequence.order or each.promise is not None or batch.waiting.shares.is_on)]
+                  and (each.order < sequence.order or each.has_promise or batch.waiting.shares.is_on)]
+        if (obstacle := self._obstacle(sequence, before) if has_group else WaitReason.GROUP) is not None:
+            return Verdict(left, alone, alone, len(before), obstacle=obstacle)
         waiting = {each: self._work(each) for each in before}
-        room = Room(self._max_slots, batch.memory.pool.num_blocks, step_tokens, self._rounds, LEAST_BESIDE)
+        room = Room(self._max_slots, batch.memory.pool.num_blocks, self._step_tokens(), self._rounds, LEAST_BESIDE)
         promised = {each: work for each, work in (running | waiting).items() if each.id in self._sequences}
         queue = [work for _, work in sorted(
             [*((each.order, work) for each, work in waiting.items()), (sequence.order, own)], key=itemgetter(0))]
         forecast = Forecast(self.pace.seconds, room, [*running.values()], queue)
         forecast.run([own, *promised.values()])
-        is_idle = not (running or waiting)
-        if own.ended_at is None or not batch.adapters.is_loaded(sequence.adapter):
-            return Verdict(promise.due_at - now, alone, alone, len(before), is_known=False)
+        if own.ended_at is None:
+            return Verdict(left, alone, alone, len(before), obstacle=WaitReason.MEMORY)
         pause = self.pace.pause + sum(self.pace.seconds(number) for _, _, number in self._in_flight)
         broken = self._late(promised, now, pause)
         if broken:  # which may be late without this one, too
@@ -85,13 +89,18 @@ class Promises:
                      [works[each] for each in waiting]).run([*without.values()])
             broken -= self._late(without, now, pause)
         num_before = len(before) + (len(running) if own.started_at > 0 else 0)
-        factor = self.pace.margin
-        verdict = Verdict(promise.due_at - now, own.estimate.times(factor, pause), alone, num_before, bool(broken))
-        if is_idle and not self.pace.is_known:
-            verdict = verdict._replace(left=inf)
+        if not (self.pace.is_known or running or waiting):
+            left = inf
+        verdict = Verdict(left, own.estimate.times(self.pace.margin, pause), alone, num_before, bool(broken))
         if verdict.can_be_met:
             promise.made_at, promise.expected = now, own.estimate
         return verdict
+
+    def _obstacle(self, sequence: Sequence, before: Items[Sequence]) -> WaitReason | None:
+        """Returns why a sequence could not run though all those before it do, if there is a reason."""
+        if not self._batch.adapters.is_loaded(sequence.adapter):
+            return WaitReason.ADAPTER
+        return None if self._batch.kv_use.has_room(sequence, before) else WaitReason.QUOTA
 
     def _late(self, promised: dict[Sequence, Work], now: float, pause: float) -> set[Sequence]:
         """Returns those whose promise would be broken by a forecast, and is not yet."""
@@ -148,15 +157,20 @@ class Promises:
         if not self._in_flight:
             self.pace.begin()
         self._most_tokens, self._tokens_before, self._urgent = inf, None, []
-        if not self._sequences or self._is_overdue:
+        if not self._sequences or self._suspects.alone is not None:
             return
-        runs, now, step_tokens = [], self.pace.now(), self._step_tokens()
+        runs, late, now, step_tokens = [], [], self.pace.now(), self._step_tokens()
         for each in self._sequences.values():
-            assert each.promise is not None
-            if each.status is Status.RUNNING and each.promise.due_at > now:
+            promise = each.promise
+            assert promise is not None
+            promise.is_over = promise.due_at <= now
+            if each.status is Status.RUNNING and not promise.is_over:
                 runs.append(each)
-            elif each.status is Status.WAITING and each.promise.latest_start <= now:
-                self._urgent.append(each)
+            elif each.status is Status.WAITING and promise.latest_start <= now and not promise.is_over:
+                late.append(each)
+        if self._is_overdue:
+            return
+        self._urgent = [each for each in late if self._batch.is_able(each, self._suspects)]
         if runs:
             allowance = min(self._allowance(each, now, step_tokens) for each in runs)
             self._most_tokens = bisect_right(range(step_tokens + 1), allowance, key=self.pace.seconds) - 1
@@ -167,7 +181,7 @@ class Promises:
     @property
     def _is_overdue(self) -> bool:
         """Whether the first without a promise that waits was passed so often that promises count no more."""
-        first = next((each for each in self._batch.waiting if each.promise is None), None)
+        first = self._batch.first_without_promise(self._suspects)
         return first is not None and first.num_passed >= MAX_PASSED
 
     def _allowance(self, sequence: Sequence, now: float, step_tokens: int) -> float:
@@ -181,13 +195,11 @@ class Promises:
         """Preempts those without a promise, the last first, until there are a slot and memory for one that has to begin
         now."""
         batch, memory = self._batch, self._batch.memory
-        if self._suspects.holds(sequence) or not batch.adapters.is_loaded(sequence.adapter):
-            return
         depth = sequence.matched.depth if sequence.matched is not None else 0
         needed = memory.blocks_for(len(sequence.tokens)) - depth
         while not (batch.num_slots_coming and batch.num_blocks_coming >= needed + sum(
                 memory.reserve_of(each) for each in batch.running)):
-            others = [each for each in batch.running if each.promise is None]
+            others = [each for each in batch.running if not each.has_promise]
             if not others:
                 return
             batch.evict(batch.waiting.shares.last(others))
@@ -202,12 +214,12 @@ class Promises:
     def prompts(self, ready: Items[Sequence]) -> Items[Sequence]:
         """Returns those of some that run whose prompts are computed, in the order in which they are."""
         prompts = [each for each in ready if each.is_prefilling]
-        return sorted(prompts, key=lambda each: each.promise is None) if self._sequences else prompts
+        return sorted(prompts, key=lambda each: not each.has_promise) if self._sequences else prompts
 
     def room(self, sequence: Sequence, builder: PlanBuilder) -> int:
         """Returns how many tokens of the step a sequence may have for its prompt. One without a promise may begin only
         where there is time for it beside those that have one; once they run all such have `LEAST_BESIDE` of a step."""
-        if self._most_tokens == inf or sequence.promise is not None:
+        if self._most_tokens == inf or sequence.has_promise:
             return builder.budget
         if self._tokens_before is None:
             self._tokens_before = builder.num_tokens
@@ -220,6 +232,6 @@ class Promises:
         """Takes in that a waiting sequence begins. One that does so for its promise passes the first without one."""
         if sequence in self._urgent:
             self._urgent.remove(sequence)
-            first = next((each for each in self._batch.waiting if each.promise is None), None)
+            first = self._batch.first_without_promise(self._suspects)
             if first is not None and first.order < sequence.order:
                 first.num_passed += 1

@@ -1,6 +1,7 @@
 """How much KV memory the running sequences of a tenant may hold together, where that is bounded."""
 
 from collections import Counter
+from collections.abc import Iterable
 
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.sequence import Sequence
@@ -16,14 +17,15 @@ class KvUse:
         self._memory = memory
         self._held: Counter[str] = Counter()
 
-    def has_room(self, sequence: Sequence) -> bool:
-        """Tells whether a waiting sequence is within the quota of its tenant."""
+    def has_room(self, sequence: Sequence, before: Iterable[Sequence] = ()) -> bool:
+        """Tells whether a waiting sequence is within the quota of its tenant, if those that come `before` it run."""
         tenant = sequence.tenant
         if tenant is None or tenant.kv_quota is None or sequence.is_background or self._memory.is_whole:
             return True
         if sequence.is_beam and len(sequence.tokens) > sequence.prompt_length:
             return True
-        held = self._held[tenant.name]
+        held = self._held[tenant.name] + sum(
+            each.max_length for each in before if each.tenant is not None and each.tenant.name == tenant.name)
         return not held or held + sequence.max_length <= tenant.kv_quota.of(self._memory.capacity)
 
     def count(self, sequence: Sequence, sign: int) -> None:

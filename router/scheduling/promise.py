@@ -5,6 +5,7 @@ from math import inf
 from typing import NamedTuple, Self
 
 from penstock.router.scheduling.estimate import Estimate
+from penstock.router.scheduling.wait_reasons import WaitReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class Promise:
     latest_start: float = inf
     made_at: float = 0.0
     expected: Estimate | None = None
+    is_over: bool = False
+    """Whether its time had passed at the latest plan, so that nobody makes way for it any more."""
 
 
 class Verdict(NamedTuple):
@@ -43,8 +46,13 @@ class Verdict(NamedTuple):
     """How many others would have to end, or to begin, before it runs."""
     breaks_another: bool = False
     """Whether another answer would be too late for it that was promised before."""
-    is_known: bool = True
-    """Whether all is known that it depends on."""
+    obstacle: WaitReason | None = None
+    """Why the sequence could not run for a time that nobody knows, if there is a reason."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether all is known that it depends on."""
+        return self.obstacle is None
 
     @property
     def can_be_met(self) -> bool:

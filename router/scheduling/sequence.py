@@ -197,6 +197,11 @@ class Sequence:
         return tuple(self.tokens[start + 1:last]) if is_missing else ()
 
     @property
+    def has_promise(self) -> bool:
+        """Whether it is to end by a time that has not passed."""
+        return self.promise is not None and not self.promise.is_over
+
+    @property
     def is_prefilling(self) -> bool:
         return self.computed < self.prefill_end
 

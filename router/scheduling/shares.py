@@ -122,6 +122,10 @@ class Shares:
         """Returns all those of a class that wait, in the order in which they are to run."""
         return Turns(self._queued[is_background])
 
+    def queues(self) -> list[Items[Sequence]]:
+        """Returns those that wait and are not of the background, of each tenant by itself, in their order."""
+        return [lane.waiting for lane in self._queued[False]]
+
     def rows_in_turn(self, running: Items[Sequence]) -> list[Sequence]:
         """Returns those of a class that run in the order in which they get rows."""
         return sorted(running, key=self.served)

@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
+from collections.abc import Sequence as Items
 
 from penstock.router.scheduling.cached_block import Node
 from penstock.router.scheduling.in_order import by_order, of_class, put_in, take_out
@@ -72,6 +73,11 @@ class Waiting(list[Sequence]):
     def in_turn(self, is_background: bool) -> Iterable[Sequence]:
         """Returns those of a class in the order in which they are to run."""
         return self.shares.in_turn(is_background) if self.shares.is_on else of_class(self, is_background)
+
+    def queues(self) -> list[Items[Sequence]]:
+        """Returns those that are not of the background, in their order: of each tenant by itself where tenants have
+        shares or quotas, and with nothing behind them but the background."""
+        return self.shares.queues() if self.shares.is_on else [self]
 
     def number(self, is_background: bool) -> int:
         """Returns how many are of the background, or how many are not."""
