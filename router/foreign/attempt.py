@@ -33,6 +33,8 @@ class Attempt:
     outcome: Outcome = Outcome.LEFT
     began_at: float = field(default_factory=time.monotonic)
     ended_at: float = 0.0
+    is_counted: bool = False
+    """Whether an answer has begun that counts as use."""
     tokens: ToldTokens = NONE
     """Those of which the answer has told."""
 

@@ -127,14 +127,19 @@ def _spent(budget: Budget, spent: Spent, currency: str) -> str:
 def _uses(record: RequestRecord) -> Iterator[tuple[str, Use]]:
     """Yields the use of each model of which answers have begun, here or elsewhere."""
     for generation in record.generations:
-        if generation.streams:
+        if any(map(_has_begun, generation.tries)):
             yield generation.model, _use(generation)
     for attempt in record.attempts:
-        if attempt.outcome in _USED:
+        if attempt.is_counted and attempt.outcome in _USED:
             told = attempt.tokens
             cached = min(told.cached, told.input)
             yield attempt.model, Use(input_tokens=told.input, cached_tokens=cached,
                                      computed_tokens=told.input - cached, output_tokens=told.output)
+
+
+def _has_begun(stream: AnyStream) -> bool:
+    """Tells whether a step was made for an answer, or it was kept from before; not while it only waits."""
+    return bool(stream.started_at is not None or stream.usage.step_seconds or stream.finish_reason)
 
 
 def _use(generation: Generation) -> Use:

@@ -31,6 +31,8 @@ from penstock.router.generation.services import COUNTS, SERVICES, chosen_of, els
 SOURCE = "penstock-source"
 """The header that tells which server has answered. Nothing is promised of the bits of its answers."""
 _ALL = frozenset(path for paths in PATHS.values() for path in paths)
+_FREE = ("/v1/messages/count_tokens",)
+"""The routes that make no answers: they are in no account, and in no rate."""
 
 
 def forwarding(route: Route) -> Route:
@@ -42,8 +44,7 @@ def forwarding(route: Route) -> Route:
         content = await read_json(request)
         model = elsewhere_of(request, _model_in(content) if _names_model(route.path) else None)
         if model is not None:
-            await first_of(request).around.take(num_requests=1)
-            return await forward(request, content, model, route.path)
+            return await forward(request, content, model, route.path, num_requests=1)
         request[READ_AHEAD] = content
         fallback = request.app[SERVICES].fallback_of(chosen_of(request))
         if fallback is None or RESUME in request.headers or REPEAT in request.headers or has_steps_behind(request):
@@ -63,22 +64,35 @@ def _model_in(content: Any) -> str | None:
     return model if isinstance(model, str) else None
 
 
-async def forward(request: web.Request, content: Any, model: ForeignModel, path: str) -> web.StreamResponse:
-    """Passes a request on, and its answer back."""
+async def forward(
+    request: web.Request, content: Any, model: ForeignModel, path: str, num_requests: int = 0
+) -> web.StreamResponse:
+    """Passes a request on, and its answer back. It is `num_requests` of those that its key may send in a time: none if
+    it was counted before."""
     request[COUNTS] = model.metrics
     record = request_record.current()
-    if (accounting := first_of(request).around.accounting) is not None:
-        accounting.admit(record)
+    if path not in _FREE:
+        await _let_in(request, num_requests)
     if path not in model.paths:
         raise model.refusal
     if _names_model(path) and isinstance(content, dict):
         content["model"] = model.settings.model
     target = f"{path}?{query}" if (query := request.rel_url.raw_query_string) else path
     async with model.asked(target, orjson.dumps(content), to_source(request), record.attempts) as answer:
+        answer.attempt.is_counted = answer.status < 400 and path not in _FREE
         response = await _pass_back(request, answer, path)
     if answer.attempt.outcome is Outcome.LEFT:
         record.failed(Dropped())
     return response
+
+
+async def _let_in(request: web.Request, num_requests: int) -> None:
+    """Lets a request in, by the budget of its key and by its rate, in this order. Raises BudgetSpent and TooFast."""
+    around = first_of(request).around
+    if around.accounting is not None:
+        around.accounting.admit(request_record.current())
+    if num_requests:
+        await around.take(num_requests=num_requests)
 
 
 async def _pass_back(request: web.Request, answer: Answer, path: str) -> web.StreamResponse:

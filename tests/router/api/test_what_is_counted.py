@@ -1,7 +1,9 @@
 """What accounts count of requests whose answers were made anew, shared, or never begun."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
@@ -12,6 +14,7 @@ from penstock.router.response_cache.backend import Bounds
 from penstock.router.response_cache.cache import ResponseCache
 from penstock.router.response_cache.memory import Memory
 from tests.eventually import until
+from tests.fakes import LIMITS
 from tests.router.api.accounts import Accounts, accounts
 from tests.router.api.conftest import Start
 from tests.router.api.resuming import SeededFleet
@@ -50,7 +53,7 @@ async def test_whoever_shares_an_answer_pays_for_it_once_the_first_has_left(star
     server.fleet.may_answer.clear()
     first = asyncio.create_task(ask(server))
     await until(lambda: server.engine._requests.number == 1)
-    flight = next(iter(server.engine._requests.values())).receiver
+    flight: Any = next(iter(server.engine._requests.values())).receiver
     second = asyncio.create_task(ask(server))
     await until(lambda: len(flight._receivers) == 2)
     first.cancel()
@@ -61,3 +64,18 @@ async def test_whoever_shares_an_answer_pays_for_it_once_the_first_has_left(star
     assert told["tokens"]["output"] == receipt["tokens"]["output"] == 6
     assert told["tokens"]["kept"] == 0
     assert told["step_us"] == receipt["step_us"] > 0
+
+
+async def test_requests_of_which_no_answer_has_begun_are_not_counted(start: Start, accounts: Accounts) -> None:
+    """Those that waited behind another when their clients left, or the groups were given up."""
+    server = await start(replace(LIMITS, max_slots=1), make_around=accounts.around())
+    server.fleet.may_answer.clear()
+    first = asyncio.create_task(ask(server))
+    await server.fleet.has_plan.wait()
+    left, failed = [asyncio.create_task(ask(server)) for _ in range(2)]
+    await until(lambda: server.engine._requests.number == 3)
+    left.cancel()
+    await until(lambda: server.engine._requests.number == 2)
+    server.engine.give_up()
+    assert [(await each).status for each in (first, failed)] == [503, 503]
+    assert [told["requests"] for told in (await usage(server))["data"]] == [1]

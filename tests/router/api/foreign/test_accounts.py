@@ -1,12 +1,17 @@
 """What the answers of servers elsewhere tell of their tokens is counted, and budgets hold for them."""
 
+import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 
+from penstock.router.api.http.access import Access
 from penstock.router.foreign.told_tokens import NONE, ToldTokens, of_answer, of_events
+from penstock.router.keys import Keys
+from tests.eventually import until
 from tests.router.api.accounts import PRICES, Accounts, accounts
 from tests.router.api.conftest import Server
 from tests.router.api.foreign.conftest import Front, Stranger, url_of
@@ -53,6 +58,58 @@ async def test_budgets_hold_and_refusals_cost_nothing(front: Front, stranger: St
     assert asked == [400, 200, 429]
     assert len(stranger.bodies) == 2
     [told] = (await (await server.client.get("/v1/usage")).json())["data"]
+    assert (told["requests"], told["tokens"]["input"]) == (1, 5)
+
+
+async def test_whoever_leaves_before_an_answer_has_begun_pays_nothing(
+    front: Front, stranger: Stranger, accounts: Accounts
+) -> None:
+    came, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        came.set()
+        await may_answer.wait()
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(b"data: {}\n\n")
+        await asyncio.Event().wait()
+        return response
+
+    stranger.handler = answer
+    server = await front(far={"url": stranger.url}, make_around=accounts.around())
+    body = {**PROMPT, "model": "far", "stream": True}
+    asked = asyncio.create_task(server.client.post("/v1/completions", json=body))
+    await came.wait()
+    asked.cancel()
+    await until(lambda: stranger.num_left == 1)
+    assert (await (await server.client.get("/v1/usage")).json())["data"] == []
+    may_answer.set()
+    begun = await server.client.post("/v1/completions", json=body)
+    await begun.content.readline()
+    begun.close()
+    await until(lambda: server.series().get('penstock_usage_requests_total{key="",model="far"}'))
+
+
+async def test_counting_tokens_is_free_and_budgets_come_before_rates(
+    front: Front, stranger: Stranger, accounts: Accounts, tmp_path: Path
+) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response({"usage": {"prompt_tokens": 5, "completion_tokens": 1}})
+
+    keys = tmp_path / "keys"
+    keys.write_text("# name: alice\n# rate: 1/h\nsk-a\n")
+    accounts.set(**PRICES, budgets=[{"tokens": 6}])
+    stranger.handler = answer
+    server = await front(far={"url": stranger.url}, access=Access(Keys((), keys)), make_around=accounts.around())
+    statuses = []
+    for path in ("count_tokens", "", "", "count_tokens"):
+        body = {**PROMPT, "model": "far"} if not path else {"messages": CHAT["messages"], "model": "far"}
+        status, told, _ = await ask(
+            server, f"/v1/messages/{path}" if path else "/v1/completions", body, authorization="Bearer sk-a")
+        statuses.append((status, b"insufficient_quota" in told))
+    assert statuses == [(200, False), (200, False), (429, True), (200, False)]
+    response = await server.client.get("/v1/usage", headers={"authorization": "Bearer sk-a"})
+    [told] = (await response.json())["data"]
     assert (told["requests"], told["tokens"]["input"]) == (1, 5)
 
 
