@@ -47,7 +47,8 @@ class Meter:
     def begin(self) -> None:
         """Notes that a step begins."""
         with self._change:
-            self._measure()
+            if not self._num_running:
+                self._measure()
             self._num_running += 1
 
     def end(self) -> int | None:
