@@ -2,13 +2,14 @@
 
 import os
 import sqlite3
-from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import Connection, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from penstock.router.store.sqlite_connections import SqliteConnections
 
 WAIT_SECONDS = 10
 """How long a statement, a connection or a turn to write may take."""
@@ -21,16 +22,6 @@ the server, which knows none of most names."""
 _FILES = ("sslcert", "sslkey", "sslrootcert")
 _PORT = "`database_url` must have one host, and a port from 1 to 65535 if it has one"
 _FULL = ("database or disk is full", "No space left on device", "could not extend file")
-
-
-class _SqliteConnection(sqlite3.Connection):
-    """Ends its transaction when it is closed. SQLite itself keeps a connection, and its lock, until all statements are
-    gone, and one that was interrupted may be known to the exception that did so."""
-
-    def close(self) -> None:
-        with suppress(sqlite3.Error):
-            self.rollback()
-        super().close()
 
 
 class StoreError(ValueError):
@@ -64,18 +55,9 @@ def parsed_url(text: str) -> URL:
     return url.set(drivername="postgresql+asyncpg")
 
 
-def sqlite_engine(url: URL) -> AsyncEngine:
-    """Returns the connections to a SQLite file."""
-    engine = create_async_engine(url, pool_timeout=WAIT_SECONDS, connect_args={
-        "timeout": WAIT_SECONDS, "factory": _SqliteConnection})
-
-    @event.listens_for(engine.sync_engine, "connect")
-    def connect(connection: Any, _: object) -> None:
-        connection.isolation_level = None  # transactions begin below, not where the driver thinks best
-        cursor = connection.cursor()
-        for setting in ("journal_mode = WAL", "foreign_keys = ON", "synchronous = FULL"):
-            cursor.execute(f"PRAGMA {setting}")
-        cursor.close()
+def sqlite_engine(url: URL, connections: SqliteConnections) -> AsyncEngine:
+    """Returns the engine that uses connections to a SQLite file, whose URL this is."""
+    engine = create_async_engine(url, pool_timeout=WAIT_SECONDS, async_creator=connections.open)
 
     @event.listens_for(engine.sync_engine, "begin")
     def begin(connection: Connection) -> None:

@@ -29,8 +29,9 @@ SERVICES = ("penstock", "prometheus", "collector")
 REPLICAS = ("penstock-b", "balancer")
 START_SECONDS = 30.0
 OF_OTHER_SERVERS = {"penstock_group_batch_size", "penstock_group_kv_blocks", "penstock_group_queue_size",
-                    "penstock_output_findings_total"}
-"""The series that only the router of several groups has, and one that checks answers."""
+                    "penstock_output_findings_total", "penstock_budget_refusals_total", "penstock_usage_cost_total",
+                    "penstock_usage_requests_total", "penstock_usage_step_seconds_total", "penstock_usage_tokens_total"}
+"""The series that only the router of several groups has, one that checks answers, and one that has priced keys."""
 
 
 class Deployment:

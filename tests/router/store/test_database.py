@@ -13,6 +13,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, event, text
+from sqlalchemy.exc import OperationalError
 
 from penstock.router.store import database as database_module
 from penstock.router.store import migrations
@@ -269,3 +270,44 @@ async def test_a_write_that_is_cancelled_leaves_no_lock(tmp_path: Path) -> None:
         assert (await connection.execute(text("SELECT count(*) FROM numbers"))).scalar_one() == 0
     await one.close()
     await other.close()
+
+
+async def until_so_few_threads(number: int) -> None:
+    """Waits for the threads of connections, which end just after these are closed."""
+    async with asyncio.timeout(5):
+        while threading.active_count() > number:
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("turns", [1, 3, 8, 20])
+async def test_reads_that_are_cancelled_twice_end(tmp_path: Path, turns: int) -> None:
+    """Those that connect, read, or are ending then: their connections are told to stop while they close."""
+    async def read(database: Database) -> None:
+        async with database.reading() as connection:
+            await connection.execute(text("SELECT 1"))
+
+    threads = threading.active_count()
+    database = Database.in_folder(tmp_path)
+    await database.prepare()
+    reads = [asyncio.create_task(read(database)) for _ in range(3)]
+    for _ in range(turns):
+        await asyncio.sleep(0.0001)
+    for _ in range(2):
+        for task in reads:
+            task.cancel()
+        await asyncio.sleep(0)
+    await asyncio.wait(reads)
+    await database.close()
+    assert {task for task in asyncio.all_tasks() if not task.done()} == {asyncio.current_task()}
+    await until_so_few_threads(threads)
+
+
+async def test_connections_in_use_are_closed_with_the_database(tmp_path: Path) -> None:
+    threads = threading.active_count()
+    database = Database.in_folder(tmp_path)
+    await database.prepare()
+    async with database._engine.connect() as connection:
+        await database.close()
+        await until_so_few_threads(threads)
+        with pytest.raises(OperationalError):
+            await connection.execute(text("SELECT 1"))
