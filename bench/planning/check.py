@@ -1,21 +1,25 @@
 """Compares plans with a server on this machine: `penstock bench plan`.
 
-It measures the cost of steps of MODEL, simulates traffic by it, sends the same traffic, and shows both. MODEL is a
-directory; without one it is the demo model, in a checkout of Penstock. Nothing else should run meanwhile.
+It measures the cost of steps of MODEL and sends it traffic, in turns, simulates the same traffic by that cost, and
+shows both. MODEL is a directory; without one it is the demo model, in a checkout of Penstock. Nothing else should run
+meanwhile.
 """
 
+import itertools
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
 import click
+from tqdm import tqdm
 
 from penstock.bench.load.generator import Concurrency, Pace, Rate
 from penstock.bench.load.measurement import Run
 from penstock.bench.planning.costs import Measured, decode_work, prompt_work
-from penstock.bench.planning.measuring import Served, measure, scripted, served
+from penstock.bench.planning.fitting import Observation, fit
+from penstock.bench.planning.measuring import FIRST_SEED, Served, observe, scripted, served
 from penstock.bench.planning.report import aligned
 from penstock.bench.planning.simulation import Outcome, Room, Simulation
 from penstock.bench.planning.traffic import Traffic
@@ -42,27 +46,54 @@ class Line:
         return self.planned / self.measured
 
 
-def compare(name: str, outcome: Outcome, run: Run) -> Iterator[Line]:
-    """Yields the figures of one traffic; times are in milliseconds. Clients fall into step with each other, and those
+def compare(name: str, outcome: Outcome, run: Run) -> list[Line]:
+    """Returns the figures of one traffic; times are in milliseconds. Clients fall into step with each other, and those
     of one step get their first tokens together: which of two such times is the median is chance, so the mean counts."""
-    yield Line(f"{name}: tokens/s", outcome.tokens_per_second, run.tokens_per_second)
-    yield Line(f"{name}: first token, mean, ms", 1e3 * fmean(one.first_after for one in outcome.answered),
-               fmean(run.values("ttft")))
-    for percent in () if run.pace == Concurrency.name else (50, 90):
-        yield Line(f"{name}: first token, p{percent}, ms", 1e3 * outcome.first_token(percent),
-                   run.percentile("ttft", percent))
-    yield Line(f"{name}: per token, p50, ms", 1e3 * outcome.per_token(50), run.percentile("tpot", 50))
+    return [
+        Line(f"{name}: tokens/s", outcome.tokens_per_second, run.tokens_per_second),
+        Line(f"{name}: first token, mean, ms", 1e3 * fmean(one.first_after for one in outcome.answered),
+             fmean(run.values("ttft"))),
+        *(Line(f"{name}: first token, p{percent}, ms", 1e3 * outcome.first_token(percent),
+               run.percentile("ttft", percent)) for percent in (() if run.pace == Concurrency.name else (50, 90))),
+        Line(f"{name}: per token, p50, ms", 1e3 * outcome.per_token(50), run.percentile("tpot", 50))]
 
 
-def try_out(server: Served, cost: Measured, traffic: Traffic, name: str, added: int) -> list[Line]:
-    """Simulates traffic, sends it, and returns the figures of both. added: tokens that the server puts before each
-    prompt"""
-    planned = Traffic(traffic.prompt + added, traffic.answer, traffic.rate, traffic.clients, traffic.number,
-                      seed=traffic.seed)
-    outcome = Simulation(planned, Room(SLOTS, server.kv_tokens, BLOCK_SIZE), cost).run()
+def medians(rounds: Sequence[Sequence[Line]]) -> list[Line]:
+    """Returns the figures that are in the middle of those of several rounds."""
+    return [Line(same[0].name, median(line.planned for line in same), median(line.measured for line in same))
+            for same in zip(*rounds, strict=True)]
+
+
+def plan(server: Served, cost: Measured, traffic: Traffic, added: int) -> Outcome:
+    """Simulates traffic. added: tokens that the server puts before each prompt"""
+    planned = replace(traffic, prompt=traffic.prompt + added)
+    return Simulation(planned, Room(SLOTS, server.kv_tokens, BLOCK_SIZE), cost).run()
+
+
+def send(server: Served, traffic: Traffic) -> Run:
     pace: Pace = Concurrency(traffic.clients) if traffic.clients else Rate(traffic.rate, traffic.seed)
-    run = server.send(pace, traffic.prompt, traffic.answer, traffic.number, traffic.seed)
-    return list(compare(name, outcome, run))
+    return server.send(pace, traffic.prompt, traffic.answer, traffic.number, traffic.seed)
+
+
+def try_out(
+    server: Served, prompt: int, answer: int, rate: float | None, clients: int, requests: int, rounds: int
+) -> list[Line]:
+    """Returns the figures of two kinds of traffic, by a plan and as they were sent. The steps are measured between
+    these, for a machine's speed changes meanwhile."""
+    added, seeds = server.added_tokens(), itertools.count(FIRST_SEED)
+    observations: list[Observation] = []
+    sent: list[tuple[Traffic, Run]] = []
+    for number in tqdm(range(rounds), unit="round", leave=False):
+        observations += observe(server, seeds)
+        rate = rate or moderate_rate(fit(observations), prompt, answer)
+        for traffic in (Traffic(prompt, answer, rate=rate, number=requests, seed=2 * number),
+                        Traffic(prompt, answer, clients=clients, number=requests, seed=2 * number + 1)):
+            sent.append((traffic, send(server, traffic)))
+    cost = fit(observations)
+    click.echo(describe(cost))
+    lines = [compare(f"{traffic.clients} clients" if traffic.clients else f"{traffic.rate:.3g} requests/s",
+                     plan(server, cost, traffic, added), run) for traffic, run in sent]
+    return [*medians(lines[::2]), *medians(lines[1::2])]
 
 
 def moderate_rate(cost: Measured, prompt: int, answer: int) -> float:
@@ -82,8 +113,10 @@ def moderate_rate(cost: Measured, prompt: int, answer: int) -> float:
               "server at work for about 0.6 of the time]")
 @click.option("--clients", type=click.IntRange(1), default=16, show_default=True,
               help="Of the second traffic: each sends a request when its last one is answered.")
-@click.option("--requests", type=click.IntRange(10), default=200, show_default=True, help="Of each traffic.")
-@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Of the measurement of steps.")
+@click.option("--requests", type=click.IntRange(10), default=100, show_default=True,
+              help="Of each traffic in each round.")
+@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="In each, steps are measured, and "
+              "both traffics are sent.")
 @click.option("--within", type=click.FloatRange(0, min_open=True), default=0.15, show_default=True,
               help="The difference that the exit code 1 tells of.")
 def main(
@@ -94,14 +127,7 @@ def main(
         raise click.UsageError("--flag is not for --step-seconds, whose shards are scripts")
     exit_on_sigterm()
     with served(model, flags) if step_seconds is None else scripted(model, step_seconds) as server:
-        cost = measure(server, rounds)
-        click.echo(describe(cost))
-        rate = rate or moderate_rate(cost, prompt, answer)
-        added = server.added_tokens()
-        lines = [*try_out(server, cost, Traffic(prompt, answer, rate=rate, number=requests), f"{rate:.3g} requests/s",
-                          added),
-                 *try_out(server, cost, Traffic(prompt, answer, clients=clients, number=requests, seed=1),
-                          f"{clients} clients", added)]
+        lines = try_out(server, prompt, answer, rate, clients, requests, rounds)
     rows = [["", "planned", "measured", "planned ÷ measured"],
             *([line.name, f"{line.planned:.2f}", f"{line.measured:.2f}", f"{line.ratio:.2f}"] for line in lines)]
     click.echo("\n".join(aligned(rows)))

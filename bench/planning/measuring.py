@@ -4,9 +4,10 @@ import asyncio
 import itertools
 import json
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -102,39 +103,35 @@ def _at(url: str, model: Path) -> Served:
 
 
 def measure(server: Served, rounds: int) -> Measured:
-    """Returns the cost of steps that fits those of decoding sequences, and of prompts of several lengths, alone and
-    amid others."""
-    observations = []
-    decodes = [(together, length) for together, length in DECODES if length + ANSWER < server.longest]
-    prompts = [length for length in PROMPTS if length + MARGIN < server.longest]
-    amid = [length for length in AMID if length + MARGIN < server.longest]
-    with tqdm(total=rounds * (len(decodes) + len(prompts) + len(amid)), unit="load", leave=False) as bar:
-        seeds = itertools.count(FIRST_SEED)
-        for _ in range(rounds):
-            for together, length in decodes:
-                observations.append(_decode(server, together, length, next(seeds)))
-                bar.update()
-            for length in prompts:
-                observations.append(_first_token(server, length, next(seeds)))
-                bar.update()
-            for length in amid:
-                observations += _first_token_amid(server, length, next(seeds))
-                bar.update()
-    return fit(observations)
+    """Returns the cost of steps that fits those that were observed in so many rounds."""
+    seeds = itertools.count(FIRST_SEED)
+    return fit([each for _ in range(rounds) for each in observe(server, seeds)])
 
 
-def _decode(server: Served, together: int, length: int, seed: int) -> Observation:
+def observe(server: Served, seeds: Iterator[int]) -> list[Observation]:
+    """Measures steps of decoding sequences once, and of prompts of several lengths, alone and amid others. The seeds of
+    the prompts are taken from `seeds`."""
+    loads: list[Callable[[int], list[Observation]]] = []
+    for together, length in DECODES:
+        if length + ANSWER < server.longest:
+            loads.append(partial(_decode, server, together, length))
+    for measured, lengths in ((_first_token, PROMPTS), (_first_token_amid, AMID)):
+        loads += [partial(measured, server, length) for length in lengths if length + MARGIN < server.longest]
+    return [each for load in tqdm(loads, unit="load", leave=False) for each in load(next(seeds))]
+
+
+def _decode(server: Served, together: int, length: int, seed: int) -> list[Observation]:
     """Measures the steps of so many sequences."""
     run = server.send(Concurrency(together), length, ANSWER, together, seed)
     behind = round(median(run.prompt_lengths)) + 3 * ANSWER // 4
-    return Observation(decode_work(together, behind), median(map(late_step, run.answered)))
+    return [Observation(decode_work(together, behind), median(map(late_step, run.answered)))]
 
 
-def _first_token(server: Served, length: int, seed: int) -> Observation:
+def _first_token(server: Served, length: int, seed: int) -> list[Observation]:
     """Measures the time to the first token of prompts alone."""
     run = server.send(Concurrency(1), length, 2, TRIES, seed)
     firsts = [one.first for one in run.answered if one.first is not None]
-    return Observation(prompt_work(round(median(run.prompt_lengths))), median(firsts), requests=1)
+    return [Observation(prompt_work(round(median(run.prompt_lengths))), median(firsts), requests=1)]
 
 
 def _first_token_amid(server: Served, length: int, seed: int) -> list[Observation]:

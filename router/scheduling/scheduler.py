@@ -249,8 +249,8 @@ class Scheduler:
             sequence.promised -= row.is_sampled
             row, answer = take_answer(sequence, row, answers)
             if sequence.status is not Status.FINISHED:
-                self.ledger.charge(sequence, row)
-                self.memory.confirm(sequence, row.start + row.num_inputs - row.num_guesses)
+                self.ledger.charge(sequence, row, num_inputs := row.num_inputs)
+                self.memory.confirm(sequence, row.start + num_inputs - row.num_guesses)
                 if answer is not None:
                     own = take_in(sequence, row, answer, self._eos_token_ids, self.memory)
                     confirmed += own

@@ -330,7 +330,7 @@ class EndedRowsFree(Scheduler):
     """Nobody is charged for rows whose sequences had ended when the step came back."""
 
     def commit(self, result: StepResult) -> list[Confirmed]:
-        self.ledger.unpaid = 0.0
+        self.ledger._unpaid_tokens = 0
         return super().commit(result)
 
 
