@@ -19,7 +19,6 @@ from penstock.router.store import engines
 from penstock.router.store.engines import NEEDS_WRITING, WAIT_SECONDS, StoreError
 from penstock.router.store.errors import StoreFull, StoreUnavailable
 from penstock.router.store.migrations import NewerSchema, migrate
-from penstock.router.store.sqlite_connections import SqliteConnections
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +41,7 @@ class Database:
         self.clock: ColumnElement[float] = literal_column(_CLOCKS[self.kind])
         """The database's own time in seconds since 1970, for the times of several machines differ."""
         self._is_sqlite = self.kind == "sqlite"
-        self._connections = SqliteConnections(url.database or "", WAIT_SECONDS) if self._is_sqlite else None
-        self._engine = (engines.sqlite_engine(url, self._connections) if self._connections
-                        else engines.postgresql_engine(url))
+        self._engine, self._connections = engines.engine(url)
         self._turn = asyncio.Lock()
         """Only one connection to SQLite writes at a time."""
         self._errors: tuple[type[BaseException], ...] = (
@@ -113,8 +110,7 @@ class Database:
     async def close(self) -> None:
         """Ends the connections."""
         await self._engine.dispose()
-        if self._connections:
-            await self._connections.close()
+        await self._connections.close()
 
     async def _check(self) -> None:
         if not self._is_ready:

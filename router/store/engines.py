@@ -2,13 +2,13 @@
 
 import os
 import sqlite3
-from typing import Any
 
 from sqlalchemy import Connection, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from penstock.router.store.postgresql_connections import PostgresqlConnections
 from penstock.router.store.sqlite_connections import SqliteConnections
 
 WAIT_SECONDS = 10
@@ -55,8 +55,17 @@ def parsed_url(text: str) -> URL:
     return url.set(drivername="postgresql+asyncpg")
 
 
-def sqlite_engine(url: URL, connections: SqliteConnections) -> AsyncEngine:
-    """Returns the engine that uses connections to a SQLite file, whose URL this is."""
+def engine(url: URL) -> tuple[AsyncEngine, SqliteConnections | PostgresqlConnections]:
+    """Returns the engine of a database, and the connections that it uses."""
+    if url.get_backend_name() == "sqlite":
+        file = SqliteConnections(url.database or "", WAIT_SECONDS)
+        return _sqlite_engine(url, file), file
+    connections = PostgresqlConnections(url, WAIT_SECONDS)
+    return create_async_engine(url, pool_pre_ping=True, pool_timeout=WAIT_SECONDS,
+                               async_creator=connections.open), connections
+
+
+def _sqlite_engine(url: URL, connections: SqliteConnections) -> AsyncEngine:
     engine = create_async_engine(url, pool_timeout=WAIT_SECONDS, async_creator=connections.open)
 
     @event.listens_for(engine.sync_engine, "begin")
@@ -66,18 +75,6 @@ def sqlite_engine(url: URL, connections: SqliteConnections) -> AsyncEngine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if needs_writing else "BEGIN")
 
     return engine
-
-
-def postgresql_engine(url: URL) -> AsyncEngine:
-    """Returns the connections to a PostgreSQL database."""
-    import asyncpg
-
-    address = url.set(drivername="postgresql").render_as_string(hide_password=False)
-
-    async def connect(*_: Any, **__: Any) -> Any:
-        return await asyncpg.connect(address, timeout=WAIT_SECONDS, command_timeout=WAIT_SECONDS)
-
-    return create_async_engine(url, pool_pre_ping=True, pool_timeout=WAIT_SECONDS, async_creator=connect)
 
 
 def connection_errors() -> tuple[type[BaseException], ...]:
