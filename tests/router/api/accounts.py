@@ -38,13 +38,24 @@ class Accounts:
     def around(self, **parts: Any) -> Callable[[Metrics], Around]:
         """Makes the parts around the answers, `parts` beside the accounts."""
         def around(metrics: Metrics) -> Around:
-            accounting = Accounting(
+            accounting = _OwnAccounting(
                 PriceFile(self._file), self.store.usage, metrics.accounts, clock=lambda: self.now)
+            accounting.database = self.store.database
             self.opened.append(accounting)
             return Around(journal=accounting, accounting=accounting,
                           **{name: make(metrics) for name, make in parts.items()})
 
         return around
+
+
+class _OwnAccounting(Accounting):
+    """Closes its database when its server ends."""
+
+    database: Database
+
+    async def close(self) -> None:
+        await super().close()
+        await self.database.close()
 
 
 @pytest.fixture

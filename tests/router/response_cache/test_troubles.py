@@ -161,7 +161,7 @@ async def test_sqlite_goes_away(start_with: Any, metrics: Metrics, tmp_path: Any
     closing: list[asyncio.Task[None]] = []
 
     async def close_idle() -> None:
-        """Closes the connections once none is in use: one that is would be closed by nobody."""
+        """Closes the connections once none is in use, whose read would fail."""
         pool = database._engine.pool
         await until(lambda: isinstance(pool, QueuePool) and not pool.checkedout())
         await database.close()
