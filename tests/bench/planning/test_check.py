@@ -1,5 +1,7 @@
 """The comparison of a plan with a real server of the demo model, by its command."""
 
+import math
+
 import pytest
 from click.testing import CliRunner
 
@@ -27,4 +29,6 @@ def test_the_command_compares_two_kinds_of_traffic(shards: tuple[str, ...]) -> N
     assert "a step takes" in result.output
     rows = [line.split() for line in result.output.splitlines() if "requests/s:" in line or "clients:" in line]
     assert len(rows) == 8  # five of the first, three of the second
-    assert all(float(planned) > 0 and float(measured) > 0 for *_, planned, measured, _ in rows)
+    for *name, planned, measured, _ in rows:
+        least = 1 if name[-1] == "tokens/s" else 0  # tokens that a busy machine has held up come all at once
+        assert least <= float(planned) < math.inf and least <= float(measured) < math.inf, result.output
