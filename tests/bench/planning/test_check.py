@@ -31,4 +31,4 @@ def test_the_command_compares_two_kinds_of_traffic(shards: tuple[str, ...]) -> N
     assert len(rows) == 8  # five of the first, three of the second
     for *name, planned, measured, _ in rows:
         least = 1 if name[-1] == "tokens/s" else 0  # tokens that a busy machine has held up come all at once
-        assert least <= float(planned) < math.inf and least <= float(measured) < math.inf, result.output
+        assert all(least <= float(figure) < math.inf for figure in (planned, measured)), result.output
